@@ -1,14 +1,16 @@
-// The gate's numerics of one token, for host and device alike: logits, probabilities, chosen experts and the gradients
-// of logits. Every sum has one order, so that a token scores alike in any batch, and its logits, probabilities and
-// choices have the same bits on every backend.
+// The gate's numerics of one token, for host and device alike: logits, scores, chosen experts and the gradients of
+// logits. Every sum has one order, so that a token scores alike in any batch, and its logits, scores and choices have
+// the same bits on every backend.
 //
-// Rows of scores are `experts` long, what is said of choices `choices`.
+// Scores are a softmax or sigmoids of the logits (ScoreFunction); probabilities are scores over their sum. Rows of
+// logits and scores are `experts` long, what is said of choices `choices`.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "models/host_and_device.h"
+#include "models/workload/workload.h"
 
 namespace moeplan::executor {
 
@@ -55,6 +57,12 @@ MOEPLAN_HD inline float ExpOf(float x) {
   return x < kLowest ? 0 : Product(sum, two_to_whole);
 }
 
+// 1 / (1 + e^-x), with the same bits on every machine; 0 below -87.
+MOEPLAN_HD inline float SigmoidOf(float x) {
+  const float share = ExpOf(x < 0 ? x : -x), part = 1 / (1 + share);
+  return x < 0 ? Product(share, part) : part;
+}
+
 // A logit is the sum of so many running sums, wide enough to vectorise, of which each has every so-manieth column, and
 // then of the columns that are left over.
 inline constexpr int kLogitLanes = 8;
@@ -87,11 +95,12 @@ class ScoreSum {
   float sums_[kScoreSums] = {};
 };
 
-// What the probabilities of one token are like as a whole.
+// What the logits and scores of one token are like as a whole.
 struct GateScore {
-  float largest_probability = 0;
+  float largest_probability = 0;  // Of a softmax.
   float log_sum_exp = 0;
-  float entropy = 0;  // In nats.
+  float entropy = 0;      // Of the probabilities, in nats.
+  float probability = 1;  // What a score is multiplied with to be one.
 };
 
 // `highest` is the largest logit, `all` the sum of every expert's share, e to the power of logit - highest, and
@@ -120,36 +129,104 @@ MOEPLAN_HD inline GateScore SoftmaxOf(const float* logits, int experts, float* p
   return score;
 }
 
-// The experts of the largest logits, the largest first, ties to the lower expert. NaNs are passed over; expert 0 where
+// A score, and the logarithm of it times it.
+struct SigmoidShare {
+  float score = 0, weighed = 0;
+
+  MOEPLAN_HD explicit SigmoidShare(float logit)
+      : score(SigmoidOf(logit)), weighed(score > 0 ? score * std::log(score) : 0) {}
+};
+
+// The same where scores are sigmoids. `of_softmax` is what a softmax of these logits is like, `all` the sum of the
+// scores and `weighed` that of the scores, each times its logarithm. A token whose scores are all 0 has no
+// probabilities.
+MOEPLAN_HD inline GateScore ScoreOfSigmoids(GateScore of_softmax, float all, float weighed) {
+  of_softmax.probability = all == 0 ? 0 : 1 / all;
+  of_softmax.entropy = all == 0 ? 0 : std::log(all) - weighed / all;
+  return of_softmax;
+}
+
+// The same of `scores`, which become the sigmoids of `logits`; another row.
+MOEPLAN_HD inline GateScore SigmoidsOf(const float* logits, int experts, float* scores) {
+  const GateScore of_softmax = SoftmaxOf(logits, experts, scores);
+  ScoreSum all, weighed;
+  for (int expert = 0; expert < experts; ++expert) {
+    const SigmoidShare share(logits[expert]);
+    scores[expert] = share.score;
+    all.Add(expert, share.score);
+    weighed.Add(expert, share.weighed);
+  }
+  return ScoreOfSigmoids(of_softmax, all.Total(), weighed.Total());
+}
+
+// The experts of the largest keys, the largest first, ties to the lower expert. NaNs are passed over; expert 0 where
 // they leave none.
-MOEPLAN_HD inline void ChooseLargestLogits(const float* logits, int experts, int choices, int32_t* chosen) {
+MOEPLAN_HD inline void ChooseLargest(const float* keys, int experts, int choices, int32_t* chosen) {
   int before = -1;  // The expert chosen last.
   for (int choice = 0; choice < choices; ++choice) {
     int best = -1;
     for (int expert = 0; expert < experts; ++expert) {
-      const float logit = logits[expert];
-      const bool is_left = before < 0 || logit < logits[before] || (logit == logits[before] && expert > before);
-      if (is_left && logit == logit && (best < 0 || logits[best] < logit)) best = expert;
+      const float key = keys[expert];
+      const bool is_left = before < 0 || key < keys[before] || (key == keys[before] && expert > before);
+      if (is_left && key == key && (best < 0 || keys[best] < key)) best = expert;
     }
     chosen[choice] = best < 0 ? 0 : best;
     if (best >= 0) before = best;
   }
 }
 
-// The probabilities of the chosen experts, renormalised to sum 1 where there are several.
-MOEPLAN_HD inline void WeighChosen(const float* probabilities, const int32_t* chosen, int choices, float* weights) {
-  float all = 0;
-  for (int choice = 0; choice < choices; ++choice) all += weights[choice] = probabilities[chosen[choice]];
-  if (choices == 1) return;
-  const float part = 1 / all;
-  for (int choice = 0; choice < choices; ++choice) weights[choice] *= part;
+// The two largest of a group's keys, which are -infinity where there are none. NaNs are passed over.
+struct LargestKeys {
+  float largest = -INFINITY, second = -INFINITY;
+
+  MOEPLAN_HD void Add(float key) {
+    if (key > largest) {
+      second = largest;
+      largest = key;
+    } else if (key > second) {
+      second = key;
+    }
+  }
+  // What the group is chosen by: its largest key, or the sum of its two largest.
+  MOEPLAN_HD float KeyOfGroup(bool sums_two) const {
+    const float key = sums_two ? largest + second : largest;
+    return key == key ? key : -INFINITY;
+  }
+};
+MOEPLAN_HD inline float KeyOfGroup(const float* keys, int experts_of_group, bool sums_two) {
+  LargestKeys keys_of_group;
+  for (int expert = 0; expert < experts_of_group; ++expert) keys_of_group.Add(keys[expert]);
+  return keys_of_group.KeyOfGroup(sums_two);
 }
 
-// What the weights of a gate are functions of.
-enum class WeightKind {
-  kFixed,        // Of nothing.
-  kAmongChosen,  // A softmax over the chosen logits.
-  kAmongAll,     // One over all logits.
+// The weights of the chosen experts: their scores, of several as parts of their sum unless they are `raw`, times
+// `scale`. Scores that are all 0 make weights of 0.
+MOEPLAN_HD inline float PartOfChosen(float all, int choices, bool raw) {
+  return raw || choices == 1 ? 1 : all == 0 ? 0 : 1 / all;
+}
+MOEPLAN_HD inline void WeighChosen(const float* scores, const int32_t* chosen, int choices, bool raw, float scale,
+                                   float* weights) {
+  float all = 0;
+  for (int choice = 0; choice < choices; ++choice) all += weights[choice] = scores[chosen[choice]];
+  const float part = PartOfChosen(all, choices, raw);
+  for (int choice = 0; choice < choices; ++choice) weights[choice] = Product(Product(weights[choice], part), scale);
+}
+
+// How the weights of a gate are functions of logits.
+struct WeightRule {
+  enum Kind {
+    kFixed,        // Of nothing.
+    kAmongChosen,  // Scores over the sum of those of the chosen.
+    kScores,       // Scores.
+  };
+  Kind kind = kAmongChosen;
+  ScoreFunction function = ScoreFunction::kSoftmax;
+  float scale = 1;
+
+  // How the logarithm of a chosen expert's score rises with its logit, but for what every logit of a softmax takes off.
+  MOEPLAN_HD float SlopeAt(float logit) const { return function == ScoreFunction::kSigmoid ? SigmoidOf(-logit) : 1; }
+  // Whether a weight falls with the logits of experts that are not chosen.
+  MOEPLAN_HD bool AmongAll() const { return kind == kScores && function == ScoreFunction::kSoftmax; }
 };
 
 struct ChoiceGradients {
@@ -160,33 +237,48 @@ struct ChoiceGradients {
 };
 
 // The gradients of a token's logits from those of its weights.
-MOEPLAN_HD inline void LogitGradientsOf(WeightKind kind, const float* probabilities, int experts,
+MOEPLAN_HD inline void LogitGradientsOf(const WeightRule& rule, const float* logits, const float* scores, int experts,
                                         const ChoiceGradients& chosen, float* logit_gradients) {
   float mean = 0;
   for (int choice = 0; choice < chosen.choices; ++choice) {
     mean = AddProduct(mean, chosen.weights[choice], chosen.gradients[choice]);
   }
-  for (int expert = 0; expert < experts; ++expert) {
-    logit_gradients[expert] = kind == WeightKind::kAmongAll ? -probabilities[expert] * mean : 0;
-  }
-  if (kind == WeightKind::kFixed) return;
-  const float subtracted = kind == WeightKind::kAmongChosen ? mean : 0;
+  for (int expert = 0; expert < experts; ++expert)
+    logit_gradients[expert] = rule.AmongAll() ? -scores[expert] * mean : 0;
+  if (rule.kind == WeightRule::kFixed) return;
+  const float subtracted = rule.kind == WeightRule::kAmongChosen ? mean / rule.scale : 0;
   for (int choice = 0; choice < chosen.choices; ++choice) {
-    logit_gradients[chosen.experts[choice]] += chosen.weights[choice] * (chosen.gradients[choice] - subtracted);
+    const int expert = chosen.experts[choice];
+    logit_gradients[expert] +=
+        chosen.weights[choice] * rule.SlopeAt(logits[expert]) * (chosen.gradients[choice] - subtracted);
   }
 }
 
-// Adds those of the router's losses, which rise with the token's probabilities by `probability_slopes`, and with its
-// logsumexp by `log_sum_exp_slope` for each unit of it.
-MOEPLAN_HD inline void AddLossGradients(const float* probabilities, int experts, const float* probability_slopes,
-                                        float log_sum_exp_slope, float log_sum_exp, float* logit_gradients) {
-  float mean = 0;
-  for (int expert = 0; expert < experts; ++expert) {
-    mean = AddProduct(mean, probabilities[expert], probability_slopes[expert]);
+// How the router's losses rise with one token: with its probabilities by `probability_slopes`, whose mean over the
+// token's probabilities is `mean`, and by `z_slope` for each unit of a logit, times that logit's part of a softmax.
+struct LossSlopes {
+  ScoreFunction function = ScoreFunction::kSoftmax;
+  float mean = 0, z_slope = 0;
+  GateScore token;
+
+  // The gradient of an expert's logit.
+  MOEPLAN_HD float At(float logit, float score, float probability_slope) const {
+    if (function == ScoreFunction::kSoftmax) return score * (probability_slope - mean + z_slope);
+    const float of_probability = score * token.probability * SigmoidOf(-logit) * (probability_slope - mean);
+    return of_probability + (z_slope == 0 ? 0 : z_slope * ExpOf(logit - token.log_sum_exp));
   }
-  const float of_log_sum_exp = log_sum_exp_slope * log_sum_exp;
+};
+
+// Adds those of the router's losses, which rise by `log_sum_exp_slope` for each unit of the token's logsumexp, times
+// that.
+MOEPLAN_HD inline void AddLossGradients(ScoreFunction function, const float* logits, const float* scores, int experts,
+                                        const float* probability_slopes, float log_sum_exp_slope,
+                                        const GateScore& token, float* logit_gradients) {
+  float mean = 0;
+  for (int expert = 0; expert < experts; ++expert) mean = AddProduct(mean, scores[expert], probability_slopes[expert]);
+  const LossSlopes slopes = {function, mean * token.probability, log_sum_exp_slope * token.log_sum_exp, token};
   for (int expert = 0; expert < experts; ++expert) {
-    logit_gradients[expert] += probabilities[expert] * (probability_slopes[expert] - mean + of_log_sum_exp);
+    logit_gradients[expert] += slopes.At(logits[expert], scores[expert], probability_slopes[expert]);
   }
 }
 

@@ -133,11 +133,13 @@ struct SharedWeightGradientArgs {
 struct GateGradientArgs {
   TokenRows tokens;
   Routing routing;
+  // The weights' gradients; null where weights multiply what experts get: they then follow from tokens and their
+  // gradient.
   const float* routing_gradient = nullptr;
   const std::byte* tokens_gradient = nullptr;
   const std::byte* shared_gradient = nullptr;  // Or null.
   std::byte* in_gradient = nullptr;
-  float* gate_gradient = nullptr;  // [E][M]
+  float* gate_gradient = nullptr;  // GateGradientValues of them.
   // For the router's losses: of the whole source batch, which may be more than `tokens`.
   int batch_tokens = 0;
   std::span<const int32_t> pair_counts;  // [slices][E]; empty where the load-balance loss does not count.

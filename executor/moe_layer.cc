@@ -74,7 +74,15 @@ std::span<std::byte> BytesOf(std::vector<Value>& values) {
 
 Status CheckWeights(const LayerWeightsView& weights, const Layer& layer, const LayerShard& shard) {
   const size_t gate = static_cast<size_t>(layer.experts) * layer.model_dim;
+  const size_t biases = layer.router.bias ? layer.experts : 0;
+  const size_t corrections = layer.router.correction_bias ? layer.experts : 0;
   if (weights.gate.size() != gate) return error::WrongSize("weights.gate", weights.gate.size(), gate);
+  if (weights.gate_bias.size() != biases) {
+    return error::WrongSize("weights.gate_bias", weights.gate_bias.size(), biases);
+  }
+  if (weights.correction_bias.size() != corrections) {
+    return error::WrongSize("weights.correction_bias", weights.correction_bias.size(), corrections);
+  }
   if (weights.experts.shard != shard.experts) return error::WrongShard("weights.experts");
   if (weights.shared.shard != shard.shared) return error::WrongShard("weights.shared");
   RETURN_IF_ERROR(CheckTensors("weights.experts", weights.experts, layer, shard.experts));
@@ -214,25 +222,31 @@ MoeLayer::Rows MoeLayer::BatchPairs() const {
 
 std::span<const float> MoeLayer::gate_gradient() const {
   if (!trains()) return {};
-  return {runner_->gate_gradient(), static_cast<size_t>(workload_.layer.experts) * workload_.layer.model_dim};
+  return {runner_->gate_gradient(), GateGradientValues(workload_.layer)};
 }
 
-Status MoeLayer::AddGateGradient(std::span<float> to) {
+Status MoeLayer::AddGateGradients(const GateGradientsView& to) {
   const std::span<const float> found = gate_gradient();
-  if (to.size() != found.size()) return error::WrongSize("gate_gradient", to.size(), found.size());
+  const size_t biases = workload_.layer.router.bias ? workload_.layer.experts : 0, weights = found.size() - biases;
+  if (to.weight.size() != weights) return error::WrongSize("gate_gradients.weight", to.weight.size(), weights);
+  if (to.bias.size() != biases) return error::WrongSize("gate_gradients.bias", to.bias.size(), biases);
   Device& device = rank_->device();
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   device.Label(compute, "gate gradient");
   if (device_weights_) {
     RETURN_IF_ERROR(rank_->FollowJob());
-    kernels_->AddValues(found.data(), static_cast<int64_t>(found.size()), to.data(), compute);
+    kernels_->AddValues(found.data(), static_cast<int64_t>(weights), to.weight.data(), compute);
+    if (biases > 0) {
+      kernels_->AddValues(found.data() + weights, static_cast<int64_t>(biases), to.bias.data(), compute);
+    }
     return rank_->HandOver();
   }
   std::vector<float> copy(found.size());
   device.Copy(reinterpret_cast<std::byte*>(copy.data()), reinterpret_cast<const std::byte*>(found.data()),
               found.size_bytes(), compute);
   RETURN_IF_ERROR(device.Synchronize());
-  std::ranges::transform(copy, to, to.begin(), std::plus<>());
+  std::transform(copy.begin(), copy.begin() + weights, to.weight.begin(), to.weight.begin(), std::plus<>());
+  std::transform(copy.begin() + weights, copy.end(), to.bias.begin(), to.bias.begin(), std::plus<>());
   return OkStatus();
 }
 

@@ -90,12 +90,12 @@ class MoeLayer {
   void UseMemory(const DeviceWeights& weights);
   void UseMemory(const DeviceGradients& gradients);
 
-  // E rows of M, in device memory: the gradient of the gate's weights after the last Backward, which overwrites it.
-  // That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
+  // GateGradientValues, in device memory: the gradient of what the gate has after the last Backward, which overwrites
+  // it. That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;
-  // Adds it to `to`, E rows of M in the memory of the host, or in that of the device where kernels use that in place.
-  // Blocks, or follows and is followed by the job's stream (RankRuntime::SetJobStream).
-  Status AddGateGradient(std::span<float> to);
+  // Adds it to `to`, in the memory of the host, or in that of the device where kernels use that in place. Blocks, or
+  // follows and is followed by the job's stream (RankRuntime::SetJobStream).
+  Status AddGateGradients(const GateGradientsView& to);
 
   // What the slices of the plan's gradients sum over the replicas of dense layers, in launch order, in device memory:
   // the job writes its own before Backward, which leaves their sums. Elements of bytes_per_element.

@@ -246,16 +246,17 @@ TrainingLayer::Pass::~Pass() {
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
-                                     const GradientsMemory& gradients, std::span<float> gate_gradient) {
+                                     const GradientsMemory& gradients, const GateGradientsView& gate_gradients) {
   RETURN_IF_ERROR(UseMemory(gradients));
   RETURN_IF_ERROR(layer_->Backward(output_gradient, input_gradient));
-  return layer_->AddGateGradient(gate_gradient);
+  return layer_->AddGateGradients(gate_gradients);
 }
 
 Status TrainingLayer::Pass::BackwardOfInput(std::span<const std::byte> output_gradient,
-                                            std::span<std::byte> input_gradient, std::span<float> gate_gradient) {
+                                            std::span<std::byte> input_gradient,
+                                            const GateGradientsView& gate_gradients) {
   RETURN_IF_ERROR(layer_->BackwardOfInput(output_gradient, input_gradient));
-  return layer_->AddGateGradient(gate_gradient);
+  return layer_->AddGateGradients(gate_gradients);
 }
 
 Status TrainingLayer::Pass::AddWeightGradients(const GradientsMemory& gradients) {

@@ -72,11 +72,11 @@ class TrainingLayer {
     ~Pass();
 
     // As MoeLayer's, with the weights of this pass's Forward. What they add up is added to `gradients`, in the shapes
-    // of ZeroGradients; `gate_gradient`, [E][M], gets added the gate's.
+    // of ZeroGradients; `gate_gradients` get added the gate's.
     Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
-                    const GradientsMemory& gradients, std::span<float> gate_gradient);
+                    const GradientsMemory& gradients, const GateGradientsView& gate_gradients);
     Status BackwardOfInput(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
-                           std::span<float> gate_gradient);
+                           const GateGradientsView& gate_gradients);
     Status AddWeightGradients(const GradientsMemory& gradients);
 
     StatusOr<RouterStatistics> router_statistics() { return layer_->router_statistics(); }

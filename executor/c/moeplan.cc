@@ -169,7 +169,6 @@ struct moeplan_pass {
   std::vector<moeplan_task> tasks;
 
   const Layer& shape() const { return layer->layer->workload().layer; }
-  size_t gate_values() const { return static_cast<size_t>(shape().experts) * shape().model_dim; }
 };
 
 namespace {
@@ -188,7 +187,9 @@ StatusOr<WeightsMemory> MemoryOf(const Layer_& layer, const moeplan_weights& wei
 
 Status CheckRows(const World& world, std::initializer_list<std::pair<const char*, const void*>> rows) {
   if (!world.on_card) return OkStatus();
-  for (const auto& [name, memory] : rows) RETURN_IF_ERROR(CheckOnDevice(name, memory, world.rank->device()));
+  for (const auto& [name, memory] : rows) {
+    if (memory != nullptr) RETURN_IF_ERROR(CheckOnDevice(name, memory, world.rank->device()));
+  }
   return OkStatus();
 }
 
@@ -362,26 +363,27 @@ moeplan_status moeplan_pass_backward(moeplan_pass* pass, const void* output_grad
   return OnPass(pass, [&]() -> Status {
     if (output_gradient == nullptr || input_gradient == nullptr || gradients == nullptr)
       return Missing("output_gradient, input_gradient or gradients");
-    if (gradients->gate == nullptr) return Missing("gradients.gate");
     RETURN_IF_ERROR(CheckRows(*pass->layer->world, {{"output_gradient", output_gradient},
                                                     {"input_gradient", input_gradient},
-                                                    {"gradients.gate", gradients->gate}}));
+                                                    {"gradients.gate", gradients->gate},
+                                                    {"gradients.gate_bias", gradients->gate_bias}}));
     ASSIGN_OR_RETURN(const GradientsMemory view, MemoryOf(*pass->layer, *gradients));
-    return pass->pass->Backward(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes), view,
-                                {gradients->gate, pass->gate_values()});
+    ASSIGN_OR_RETURN(const GateGradientsView gate,
+                     GateViewOf("gradients.", gradients->gate, gradients->gate_bias, pass->shape()));
+    return pass->pass->Backward(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes), view, gate);
   });
 }
 
 moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* output_gradient, void* input_gradient,
-                                              float* gate_gradient) {
+                                              float* gate_gradient, float* gate_bias_gradient) {
   return OnPass(pass, [&]() -> Status {
-    if (output_gradient == nullptr || input_gradient == nullptr || gate_gradient == nullptr)
-      return Missing("output_gradient, input_gradient or gate_gradient");
-    RETURN_IF_ERROR(CheckRows(
-        *pass->layer->world,
-        {{"output_gradient", output_gradient}, {"input_gradient", input_gradient}, {"gate_gradient", gate_gradient}}));
-    return pass->pass->BackwardOfInput(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes),
-                                       {gate_gradient, pass->gate_values()});
+    if (output_gradient == nullptr || input_gradient == nullptr) return Missing("output_gradient or input_gradient");
+    RETURN_IF_ERROR(CheckRows(*pass->layer->world, {{"output_gradient", output_gradient},
+                                                    {"input_gradient", input_gradient},
+                                                    {"gate_gradient", gate_gradient},
+                                                    {"gate_bias_gradient", gate_bias_gradient}}));
+    ASSIGN_OR_RETURN(const GateGradientsView gate, GateViewOf("", gate_gradient, gate_bias_gradient, pass->shape()));
+    return pass->pass->BackwardOfInput(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes), gate);
   });
 }
 

@@ -35,7 +35,7 @@ extern "C" {
 
 /* Counts up when a function or a struct changes; functions that are added leave it. A program asks moeplan_c_version
  * whether it was compiled against the header of the library that it found. */
-#define MOEPLAN_C_VERSION 3
+#define MOEPLAN_C_VERSION 4
 int32_t moeplan_c_version(void);
 
 typedef int32_t moeplan_status;
@@ -99,6 +99,11 @@ typedef struct {
   int32_t expert_bias;       /* 0 or 1. */
   int32_t shared_hidden_dim;
   const char *expert_kind, *gate;
+  const char* router_score_function;
+  int32_t router_raw_weights, router_correction_bias, router_bias, router_weighs_input; /* 0 or 1 each. */
+  int32_t router_expert_groups, router_groups_per_token;
+  double router_weight_scale;
+  double swiglu_limit;
   double aux_loss_coefficient, z_loss_coefficient;
   double receive_factor;
 
@@ -134,7 +139,8 @@ void moeplan_layer_shard(const moeplan_layer* layer, moeplan_shard* shard);
  * add them. Matrices of experts are elements of the layer on a card, and float on the host; all else is float. Floats are
  * rounded to BF16 by the caller where bytes_per_element is 2. */
 typedef struct {
-  const float* gate;                                  /* [E][M], alike on all ranks. */
+  const float* gate;                                  /* [E][M], alike on all ranks, as are the next two. */
+  const float *gate_bias, *correction_bias;           /* [E] where the router has them. */
   const void *up, *gate_up, *down;                    /* [E'][M][H'], [E'][M][H'] of SwiGLU, [E'][H'][M] */
   const float *up_bias, *gate_up_bias, *down_bias;    /* [E'][H'], [E'][H'], [E'][M] */
   const void *shared_up, *shared_gate_up, *shared_down;
@@ -146,7 +152,7 @@ typedef struct {
  * rounded to elements once for each of them: take float then, unless the elements are float. Passes are fastest that
  * name the same memory as one of the four before: their work is a recorded graph then. */
 typedef struct {
-  float* gate;
+  float *gate, *gate_bias;
   void *up, *gate_up, *down;
   float *up_bias, *gate_up_bias, *down_bias;
   void *shared_up, *shared_gate_up, *shared_down;
@@ -181,10 +187,10 @@ moeplan_status moeplan_batch_forward(moeplan_batch* batch, int32_t tokens, const
  * batch, whole on every rank of the MP group. The router's losses, times their coefficients, are part of the loss. */
 moeplan_status moeplan_pass_backward(moeplan_pass* pass, const void* output_gradient, void* input_gradient,
                                      const moeplan_gradients* gradients);
-/* The same in two halves: dX and the gate's gradient (`gate_gradient`, [E][M], gets it added), and then dW, which
- * exchanges nothing and may come after other passes. */
+/* The same in two halves: dX and the gate's gradient (added to `gate_gradient`, [E][M], and to `gate_bias_gradient`, [E],
+ * null where the router has no bias), and then dW, which exchanges nothing and may come after other passes. */
 moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* output_gradient, void* input_gradient,
-                                              float* gate_gradient);
+                                              float* gate_gradient, float* gate_bias_gradient);
 moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moeplan_gradients* gradients);
 
 /* What the router did with the tokens that this rank answers for. Arrays are the host's and have room for E; null: not

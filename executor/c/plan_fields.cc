@@ -56,6 +56,15 @@ StatusOr<Layer> LayerOf(const moeplan_plan& plan) {
                  .shared_hidden_dim = plan.shared_hidden_dim,
                  .aux_loss_coefficient = plan.aux_loss_coefficient,
                  .z_loss_coefficient = plan.z_loss_coefficient};
+  layer.router = {.raw_weights = plan.router_raw_weights != 0,
+                  .weight_scale = plan.router_weight_scale == 0 ? 1 : plan.router_weight_scale,
+                  .expert_groups = OrDefault(plan.router_expert_groups, 1),
+                  .correction_bias = plan.router_correction_bias != 0,
+                  .bias = plan.router_bias != 0,
+                  .weighs_input = plan.router_weighs_input != 0};
+  layer.router.groups_per_token = OrDefault(plan.router_groups_per_token, layer.router.expert_groups);
+  layer.swiglu_limit = plan.swiglu_limit;
+  RETURN_IF_ERROR(ReadName("layer.router.scoreFunction", plan.router_score_function, layer.router.score_function));
   RETURN_IF_ERROR(ReadName("layer.expertKind", plan.expert_kind, layer.expert_kind));
   RETURN_IF_ERROR(ReadName("layer.gate", plan.gate, layer.gate));
   return layer;
@@ -104,7 +113,8 @@ struct ExpertPointers {
   Bias *up_bias, *gate_up_bias, *down_bias;
 };
 template <typename Matrix, typename Bias>
-ExpertPointers(Matrix*, Matrix*, Matrix*, Bias*, Bias*, Bias*) -> ExpertPointers<Matrix, Bias>;  // Clang 14 deduces none.
+ExpertPointers(Matrix*, Matrix*, Matrix*, Bias*, Bias*, Bias*)
+    -> ExpertPointers<Matrix, Bias>;  // Clang 14 deduces none.
 
 // Weights and gradients name their fields alike.
 template <typename Pointers>
@@ -172,10 +182,7 @@ DeviceExpertGradients OnDevice(const ExpertPointers<void, float>& experts, bool 
           .down_bias = experts.down_bias};
 }
 
-StatusOr<std::span<const float>> GateOf(const float* data, const Layer& layer) {
-  if (data == nullptr) return InvalidInput("gate: found null, expected [E][M] values");
-  return std::span(data, static_cast<size_t>(layer.experts) * layer.model_dim);
-}
+size_t BiasesOf(const Layer& layer, bool are_there) { return are_there ? layer.experts : 0; }
 
 }  // namespace
 
@@ -195,7 +202,12 @@ StatusOr<LayerPlan> LayerPlanOf(const moeplan_plan& plan) {
 
 StatusOr<LayerWeightsView> ViewOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard) {
   LayerWeightsView view;
-  ASSIGN_OR_RETURN(view.gate, GateOf(weights.gate, layer));
+  Spans router("");
+  view.gate = router.Of("gate", weights.gate, static_cast<size_t>(layer.experts) * layer.model_dim);
+  view.gate_bias = router.Of("gate_bias", weights.gate_bias, BiasesOf(layer, layer.router.bias));
+  view.correction_bias =
+      router.Of("correction_bias", weights.correction_bias, BiasesOf(layer, layer.router.correction_bias));
+  RETURN_IF_ERROR(Status(router.status()).Within("weights"));
   view.experts.shard = shard.experts;
   view.shared.shard = shard.shared;
   RETURN_IF_ERROR(FillViews(weights, layer, shard, view).Within("weights"));
@@ -209,6 +221,18 @@ StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const La
   return view;
 }
 
+StatusOr<GateGradientsView> GateViewOf(const std::string& prefix, float* weight, float* bias, const Layer& layer) {
+  Spans spans(prefix);
+  const std::string suffix = prefix.empty() ? "_gradient" : "";
+  const auto of = [&](const char* name, float* data, size_t count) {
+    return spans.Of(StrCat(name, suffix).c_str(), data, count);
+  };
+  const GateGradientsView view = {of("gate", weight, static_cast<size_t>(layer.experts) * layer.model_dim),
+                                  of("gate_bias", bias, BiasesOf(layer, layer.router.bias))};
+  RETURN_IF_ERROR(spans.status());
+  return view;
+}
+
 Status CheckOnDevice(const char* name, const void* memory, const Device& device) {
   if (device.Holds(memory)) return OkStatus();
   return InvalidInput(
@@ -218,11 +242,19 @@ Status CheckOnDevice(const char* name, const void* memory, const Device& device)
 StatusOr<DeviceWeights> DeviceWeightsOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard,
                                         const Device& device) {
   ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(weights, layer, shard));
-  RETURN_IF_ERROR(CheckOnDevice("weights.gate", view.gate.data(), device));
+  const std::pair<const char*, const float*> router[] = {{"weights.gate", weights.gate},
+                                                         {"weights.gate_bias", weights.gate_bias},
+                                                         {"weights.correction_bias", weights.correction_bias}};
+  for (const auto& [name, data] : router) {
+    if (data != nullptr) RETURN_IF_ERROR(CheckOnDevice(name, data, device));
+  }
   RETURN_IF_ERROR(CheckAllOnDevice(view.experts, "weights.", device));
   RETURN_IF_ERROR(CheckAllOnDevice(view.shared, "weights.shared_", device));
-  return DeviceWeights{
-      .gate = weights.gate, .experts = OnDevice(ExpertsOf(weights)), .shared = OnDevice(SharedOf(weights))};
+  return DeviceWeights{.gate = weights.gate,
+                       .gate_bias = weights.gate_bias,
+                       .correction_bias = weights.correction_bias,
+                       .experts = OnDevice(ExpertsOf(weights)),
+                       .shared = OnDevice(SharedOf(weights))};
 }
 
 StatusOr<DeviceGradients> DeviceGradientsOf(const moeplan_gradients& gradients, const Layer& layer,

@@ -1,6 +1,8 @@
 // A plan of the C interface as the executor's, and the memory that it names as views.
 #pragma once
 
+#include <string>
+
 #include "executor/c/moeplan.h"
 #include "executor/device.h"
 #include "executor/layer/device_weights.h"
@@ -20,6 +22,8 @@ StatusOr<DeviceWeights> DeviceWeightsOf(const moeplan_weights& weights, const La
                                         const Device& device);
 StatusOr<DeviceGradients> DeviceGradientsOf(const moeplan_gradients& gradients, const Layer& layer,
                                             const LayerShard& shard, const Device& device);
+// The gate's, of either memory. `prefix` stands before the names of tensors in errors.
+StatusOr<GateGradientsView> GateViewOf(const std::string& prefix, float* weight, float* bias, const Layer& layer);
 // kInvalidInput, naming it, where the memory is not the device's.
 Status CheckOnDevice(const char* name, const void* memory, const Device& device);
 

@@ -97,6 +97,21 @@ __device__ inline void StoreShared(const float (&values)[4], float* to) {
 #endif
 }
 
+// The part of the product of two rows that the accesses `first`, `first` + `stride`, ... below `end` have.
+template <int kCount, typename Element>
+__device__ float ProductOfLane(const Element* row, const Element* other, int first, int end, int stride) {
+  float sum = 0;
+#pragma unroll 4
+  for (int i = first; i < end; i += stride) {
+    float a[kCount], b[kCount];
+    LoadValues(row + i * kCount, a);
+    LoadValues(other + i * kCount, b);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sum += a[j] * b[j];
+  }
+  return sum;
+}
+
 // The sum over a warp, in the same order at every call; all lanes get it.
 template <typename Number>
 __device__ Number SumOfWarp(Number value) {

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "executor/cuda/access.cuh"
 #include "executor/cuda/activation_kernels.h"
 #include "executor/cuda/errors.h"
@@ -35,6 +37,10 @@ __device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& laun
   }
 }
 
+// Whether a function is one of limited values.
+template <typename Function>
+inline constexpr bool kLimits = std::is_same_v<Function, GptOssSwiGlu>;
+
 template <int kCount>
 __device__ void AddBias(const float* biases, int64_t first, float (&values)[kCount]) {
 #pragma unroll
@@ -58,7 +64,10 @@ __global__ void ForwardKernel(const __grid_constant__ ActivationRows args,
       if (kGated) StoreValues(gate_up, at + args.hidden);
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) hidden[i] = Function::Hidden(up[i], gate_up[i]);
+    for (int i = 0; i < kCount; ++i) {
+      hidden[i] = kLimits<Function> ? Function::Hidden(args.limit.Up(up[i]), args.limit.GateUp(gate_up[i]))
+                                    : Function::Hidden(up[i], gate_up[i]);
+    }
     StoreValues(hidden, out + row * args.hidden + column);
   });
 }
@@ -76,7 +85,14 @@ __global__ void GradientKernel(const __grid_constant__ ActivationRows args, cons
     LoadValues(out_gradient + row * args.hidden + column, gradient);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const ExpertSlopes<float> slopes = Function::Slopes(up[i], gate_up[i]);
+      ExpertSlopes<float> slopes;
+      if constexpr (kLimits<Function>) {
+        slopes = Function::Slopes(args.limit.Up(up[i]), args.limit.GateUp(gate_up[i]));
+        slopes.up *= args.limit.UpSlope(up[i]);
+        slopes.gate_up *= args.limit.GateUpSlope(gate_up[i]);
+      } else {
+        slopes = Function::Slopes(up[i], gate_up[i]);
+      }
       up[i] = gradient[i] * slopes.up;
       gate_up[i] = gradient[i] * slopes.gate_up;
     }
@@ -95,7 +111,9 @@ void ForFunction(const ActivationRows& args, const std::byte* other, const std::
     const ItemLaunch launch =
         LaunchOfItems(args.count, static_cast<int64_t>(args.rows.cells.rows_per_cell) * accesses_per_row);
     if (launch.blocks_x == 0) return;
-    args.gated ? function(SwiGlu{}, element, count, launch) : function(Gelu{}, element, count, launch);
+    if (!args.gated) return function(Gelu{}, element, count, launch);
+    args.limit.limit > 0 ? function(GptOssSwiGlu{}, element, count, launch)
+                         : function(SwiGlu{}, element, count, launch);
   });
 }
 

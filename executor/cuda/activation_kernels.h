@@ -8,6 +8,7 @@
 
 #include "executor/cuda/placed_rows.h"
 #include "models/status.h"
+#include "models/workload/expert.h"
 
 namespace moeplan::executor::cuda {
 
@@ -15,6 +16,7 @@ struct ActivationRows {
   ElementType type = ElementType::kFloat32;
   int hidden = 0;      // Columns of "up".
   bool gated = false;  // SwiGLU rather than GELU.
+  SwiGluLimit limit;   // Where there is one, SwiGLU is that of GPT-OSS, of limited values; rows keep others.
   // The cells that count, each with the expert of the shard that it is for, as pairs (from: cell, to: expert).
   PlacedRows rows;  // Whose data are the values before the nonlinearity.
   const CellPair* cells = nullptr;

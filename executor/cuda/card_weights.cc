@@ -21,14 +21,12 @@ constexpr std::array kWeights = {&ExpertWeightsView::up,           &ExpertWeight
                                  &ExpertWeightsView::down,         &ExpertWeightsView::up_bias,
                                  &ExpertWeightsView::gate_up_bias, &ExpertWeightsView::down_bias};
 
-const float* FloatsOf(const DeviceMemory& memory) {
-  return memory.bytes() == 0 ? nullptr : reinterpret_cast<const float*>(memory.data());
-}
-
 }  // namespace
 
 Status CardWeights::Init() {
   ASSIGN_OR_RETURN(gate_, device_.Allocate(weights_.gate.size() * sizeof(float)));
+  ASSIGN_OR_RETURN(gate_bias_, device_.Allocate(weights_.gate_bias.size() * sizeof(float)));
+  ASSIGN_OR_RETURN(correction_bias_, device_.Allocate(weights_.correction_bias.size() * sizeof(float)));
   if (type_ != ElementType::kFloat32) {
     ASSIGN_OR_RETURN(unrounded_, device_.Allocate(kUnroundedValues * sizeof(float)));
   }
@@ -55,6 +53,8 @@ Status CardWeights::Allocate(const ExpertWeightsView& weights, Part& part) {
 
 Status CardWeights::Refresh(Stream& stream) {
   CopyFloats(weights_.gate, gate_, stream);
+  CopyFloats(weights_.gate_bias, gate_bias_, stream);
+  CopyFloats(weights_.correction_bias, correction_bias_, stream);
   RETURN_IF_ERROR(Refresh(weights_.experts, experts_, stream));
   return Refresh(weights_.shared, shared_, stream);
 }

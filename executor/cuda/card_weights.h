@@ -26,7 +26,11 @@ class CardWeights {
 
   // After Init.
   DeviceWeights view() const {
-    return {.gate = reinterpret_cast<const float*>(gate_.data()), .experts = experts_.view, .shared = shared_.view};
+    return {.gate = FloatsOf(gate_),
+            .gate_bias = FloatsOf(gate_bias_),
+            .correction_bias = FloatsOf(correction_bias_),
+            .experts = experts_.view,
+            .shared = shared_.view};
   }
 
  private:
@@ -34,6 +38,10 @@ class CardWeights {
     DeviceMemory up, gate_up, down, up_bias, gate_up_bias, down_bias;
     DeviceExperts view;
   };
+  // Null where there are none.
+  static const float* FloatsOf(const DeviceMemory& memory) {
+    return memory.bytes() == 0 ? nullptr : reinterpret_cast<const float*>(memory.data());
+  }
   Status Allocate(const ExpertWeightsView& weights, Part& part);
   Status Refresh(const ExpertWeightsView& weights, const Part& part, Stream& stream);
   Status CopyElements(std::span<const float> from, const DeviceMemory& to, Stream& stream);
@@ -42,7 +50,7 @@ class CardWeights {
   CudaDevice& device_;
   const ElementType type_;
   LayerWeightsView weights_;
-  DeviceMemory gate_, unrounded_;
+  DeviceMemory gate_, gate_bias_, correction_bias_, unrounded_;
   Part experts_, shared_;
 };
 

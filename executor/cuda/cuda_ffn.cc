@@ -27,6 +27,7 @@ CudaFfn::CudaFfn(const Layer& layer, int hidden, const DeviceExperts& weights, G
       model_dim_(layer.model_dim),
       hidden_(hidden),
       gated_(layer.expert_matrices == 3),
+      limit_{layer.swiglu_limit},
       weights_(weights),
       gemm_(gemm),
       lists_(lists) {}
@@ -188,6 +189,7 @@ StatusOr<ActivationRows> CudaFfn::KeptRows(const FfnTask& task, const std::byte*
   ActivationRows rows = {.type = type_,
                          .hidden = hidden_,
                          .gated = gated_,
+                         .limit = limit_,
                          .rows = task.from.placed,
                          .count = static_cast<int>(cells.size())};
   rows.rows.data = Writable(kept);

@@ -88,6 +88,7 @@ class CudaFfn {
   const size_t element_bytes_;
   const int model_dim_, hidden_;
   const bool gated_;
+  const SwiGluLimit limit_;
   const DeviceExperts& weights_;
   GroupedGemm& gemm_;
   CellLists& lists_;

@@ -22,7 +22,8 @@ GateShape ShapeOf(const Layer& layer) {
   return {.rows = {.type = ElementTypeOf(layer.bytes_per_element), .columns = layer.model_dim},
           .experts = layer.experts,
           .choices = RoutingWidth(layer),
-          .gate = layer.gate};
+          .gate = layer.gate,
+          .router = layer.router};
 }
 
 // Rows of tokens as one cell.
@@ -112,7 +113,7 @@ class CudaKernels final : public Kernels {
   void Gate(const GateArgs& args, Stream& stream) override {
     Queue(stream, [&](const Task& task) -> Status {
       ASSIGN_OR_RETURN(std::byte* const scratch, task.scratch.Take(GateScratch::Bytes(gate_, args.tokens)));
-      return cuda::Gate(gate_, weights_.gate, args, GateScratch::At(scratch, gate_, args.tokens), task.on);
+      return cuda::Gate(gate_, router(), args, GateScratch::At(scratch, gate_, args.tokens), task.on);
     });
   }
 
@@ -121,7 +122,7 @@ class CudaKernels final : public Kernels {
   }
 
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
-    Queue(stream, [&](const Task& task) { return Scatter(task, tokens, routing, out, /*weighted=*/false); });
+    Queue(stream, [&](const Task& task) { return Scatter(task, tokens, routing, out, weighs_input()); });
   }
 
   void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) override {
@@ -169,7 +170,7 @@ class CudaKernels final : public Kernels {
 
   void Combine(const CombineArgs& args, Stream& stream) override {
     Queue(stream, [&](const Task& task) {
-      return Gather(task, OwnBlock(args.slots, args.routing, args.out), args.slots, args.out, /*weighted=*/true,
+      return Gather(task, OwnBlock(args.slots, args.routing, args.out), args.slots, args.out, !weighs_input(),
                     args.addend);
     });
   }
@@ -177,7 +178,7 @@ class CudaKernels final : public Kernels {
   void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
                        Stream& stream) override {
     Queue(stream,
-          [&](const Task& task) { return Scatter(task, out_gradient, routing, slots_gradient, /*weighted=*/true); });
+          [&](const Task& task) { return Scatter(task, out_gradient, routing, slots_gradient, !weighs_input()); });
   }
 
   void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient,
@@ -227,13 +228,16 @@ class CudaKernels final : public Kernels {
   void GateGradient(const GateGradientArgs& args, Stream& stream) override {
     Queue(stream, [&](const Task& task) -> Status {
       ASSIGN_OR_RETURN(std::byte* const scratch, task.scratch.Take(GateGradientScratch::Bytes(gate_, args.tokens)));
-      return cuda::GateGradient(gate_, WeightsOf(layer_.gate, gate_.choices),
-                                {layer_.aux_loss_coefficient, layer_.z_loss_coefficient}, weights_.gate, args,
-                                GateGradientScratch::At(scratch, gate_, args.tokens), *gemm_, task.on);
+      return cuda::GateGradient(gate_, WeightsOf(layer_), {layer_.aux_loss_coefficient, layer_.z_loss_coefficient},
+                                router(), args, GateGradientScratch::At(scratch, gate_, args.tokens), *gemm_, task.on);
     });
   }
 
  private:
+  DeviceGate router() const { return {weights_.gate, weights_.gate_bias, weights_.correction_bias}; }
+  // Whether weights multiply what experts get, rather than what they give.
+  bool weighs_input() const { return layer_.router.weighs_input; }
+
   struct Task {
     Scratch& scratch;
     cudaStream_t on;

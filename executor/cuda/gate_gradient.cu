@@ -97,19 +97,33 @@ __global__ void SlopesKernel(const int32_t* pair_counts, int count, int experts,
 
 struct ScoreGradients {
   GateShape shape;
-  WeightKind weights;
+  WeightRule weights;
   ChoiceGradients chosen;  // Of all tokens.
+  const float* bias = nullptr;
   GateGradientScratch scratch;
   float log_sum_exp_slope = 0;
   int tokens = 0;
   GateLaunch launch;
 };
 
+// The scores of logits.
+template <ScoreFunction kFunction, int kLanes, int kScores>
+__device__ GateScore ScoresOf(const TokenScores<kLanes, kScores>& logits, TokenScores<kLanes, kScores>& scores) {
+  const float highest = logits.Highest();
+  if constexpr (kFunction == ScoreFunction::kSigmoid) return SigmoidsOf(logits, highest, scores);
+  const GateScore score = SharesOf(logits, highest, scores);
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) scores.values[n] *= score.largest_probability;
+  return score;
+}
+
 // Makes gradients of logits, as LogitGradientsOf and AddLossGradients have them, in the memory of the logits; kLanes
 // lanes for a token. All of a token's lanes have read its row before one writes to it, because they have summed it up.
-template <typename Element, int kLanes, int kScores>
+template <typename Element, int kLanes, int kScores, ScoreFunction kFunction>
 __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_constant__ ScoreGradients args) {
   using Scores = TokenScores<kLanes, kScores>;
+  WeightRule rule = args.weights;
+  rule.function = kFunction;
   const int experts = args.shape.experts, choices = args.chosen.choices, thread = static_cast<int>(threadIdx.x),
             lane = thread % kLanes;
   constexpr bool kInPieces = sizeof(Element) < sizeof(float);
@@ -120,7 +134,7 @@ __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_consta
     const int index = start + thread / kLanes;
     const int64_t token = index < end ? index : start;
     float* const row = args.scratch.logits + token * kSums * experts;
-    Scores probabilities, gradients;
+    Scores scores, choice_slopes, gradients;
     auto logits = Scores::Load(row, lane, experts, /*other=*/-INFINITY);
 #pragma unroll 1
     for (int sum = 1; sum < kSums; ++sum) {
@@ -128,29 +142,36 @@ __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_consta
 #pragma unroll
       for (int n = 0; n < kScores; ++n) logits.values[n] += more.values[n];
     }
-    const GateScore score = SharesOf(logits, logits.Highest(), probabilities);
+    if (args.bias != nullptr) {
+#pragma unroll
+      for (int n = 0; n < kScores; ++n) {
+        const int expert = Scores::ExpertAt(lane, n);
+        if (expert < experts) logits.values[n] += args.bias[expert];
+      }
+    }
+    const GateScore score = ScoresOf<kFunction>(logits, scores);
     const float* const weights = args.chosen.weights + token * choices;
     const float* const weight_gradients = args.chosen.gradients + token * choices;
     float mean = 0;
     for (int choice = 0; choice < choices; ++choice) mean += weights[choice] * weight_gradients[choice];
-#pragma unroll
-    for (int n = 0; n < kScores; ++n) probabilities.values[n] *= score.largest_probability;
     // For each token anew: kept from one to the next, they would take the registers that the scores need.
     const auto slopes = Scores::Load(args.scratch.slopes, lane, experts, /*other=*/0);
-    const float mean_loss = Scores::SumOf([&](int n) { return probabilities.values[n] * slopes.values[n]; });
-    const float of_every =
-        args.log_sum_exp_slope * score.log_sum_exp - mean_loss - (args.weights == WeightKind::kAmongAll ? mean : 0);
+    const float mean_loss = Scores::SumOf([&](int n) { return scores.values[n] * slopes.values[n]; });
+    const LossSlopes losses = {kFunction, mean_loss * score.probability, args.log_sum_exp_slope * score.log_sum_exp,
+                               score};
+    const float of_all = rule.AmongAll() ? mean : 0;  // Which every logit takes off.
 #pragma unroll
     for (int n = 0; n < kScores; ++n) {
-      gradients.values[n] = probabilities.values[n] * (slopes.values[n] + of_every);
+      gradients.values[n] = losses.At(logits.values[n], scores.values[n], slopes.values[n]) - scores.values[n] * of_all;
+      choice_slopes.values[n] = rule.SlopeAt(logits.values[n]);
     }
-    const float subtracted = args.weights == WeightKind::kAmongChosen ? mean : 0;
-    for (int choice = 0; args.weights != WeightKind::kFixed && choice < choices; ++choice) {
+    const float subtracted = rule.kind == WeightRule::kAmongChosen ? mean / rule.scale : 0;
+    for (int choice = 0; rule.kind != WeightRule::kFixed && choice < choices; ++choice) {
       const int expert = args.chosen.experts[token * choices + choice];
       const float gradient = weights[choice] * (weight_gradients[choice] - subtracted);
 #pragma unroll
       for (int n = 0; n < kScores; ++n) {
-        gradients.values[n] += expert == Scores::ExpertAt(lane, n) ? gradient : 0;
+        gradients.values[n] += expert == Scores::ExpertAt(lane, n) ? gradient * choice_slopes.values[n] : 0;
       }
     }
 #pragma unroll
@@ -166,15 +187,63 @@ __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_consta
   }
 }
 
-// in_gradient = tokens_gradient + shared_gradient, where there is one, + sums.
+// Where weights multiply what experts get: the gradient of every token's weight, a warp for a token.
 template <typename Element, int kCount>
-__global__ void AddGradientsKernel(const Element* tokens_gradient, const Element* shared_gradient, const float* sums,
-                                   int64_t values, Element* in_gradient) {
+__global__ void WeightGradientsKernel(const Element* tokens, const Element* tokens_gradient, int rows, int columns,
+                                      RowLaunch launch, float* weight_gradients) {
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < rows; row += launch.RowStride()) {
+    const float sum =
+        SumOfWarp(ProductOfLane<kCount>(tokens + row * columns, tokens_gradient + row * columns,
+                                        launch.FirstAccess(threadIdx.x), columns / kCount, launch.AccessStride()));
+    if (launch.FirstAccess(threadIdx.x) == 0) weight_gradients[row] = sum;
+  }
+}
+
+// The gradient of the gate's bias is the sum of the logits' gradients over all tokens. A block adds those of
+// kBiasColumns experts over kTokensOfBiasPart tokens, which the threads of an expert share out.
+constexpr int kBiasColumns = 32, kTokensOfBiasPart = 256;
+int BiasParts(const GateShape& shape, int tokens) {
+  return shape.router.bias ? (tokens + kTokensOfBiasPart - 1) / kTokensOfBiasPart : 0;
+}
+
+// Rows of gradients begin `stride` elements apart.
+template <typename Element>
+__global__ void BiasPartsKernel(const Element* gradients, int tokens, int experts, int stride, float* parts) {
+  constexpr int kThreadsOfColumn = kThreads / kBiasColumns;
+  constexpr int kSums = sizeof(Element) < sizeof(float) ? kPieces : 1;
+  __shared__ float sums[kThreadsOfColumn][kBiasColumns];
+  const int x = static_cast<int>(threadIdx.x) % kBiasColumns, y = static_cast<int>(threadIdx.x) / kBiasColumns;
+  const int expert = static_cast<int>(blockIdx.y) * kBiasColumns + x, part = static_cast<int>(blockIdx.x);
+  const int end = min((part + 1) * kTokensOfBiasPart, tokens);
+  float sum = 0;
+  for (int token = part * kTokensOfBiasPart + y; token < end && expert < experts; token += kThreadsOfColumn) {
+    const Element* const row = gradients + static_cast<int64_t>(token) * stride + expert;
+#pragma unroll
+    for (int piece = 0; piece < kSums; ++piece) sum += ValueOf(row[piece * experts]);
+  }
+  sums[y][x] = sum;
+  __syncthreads();
+  if (y > 0 || expert >= experts) return;
+  float all = 0;
+  for (int i = 0; i < kThreadsOfColumn; ++i) all += sums[i][x];
+  parts[static_cast<int64_t>(part) * experts + expert] = all;
+}
+
+// in_gradient = tokens_gradient, times the weight of the token where kWeighs, + shared_gradient, where there is one, +
+// sums.
+template <typename Element, int kCount, bool kWeighs>
+__global__ void AddGradientsKernel(const Element* tokens_gradient, const float* weights, const Element* shared_gradient,
+                                   const float* sums, int columns, int64_t values, Element* in_gradient) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kCount;
 #pragma unroll 2
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kCount; i < values; i += stride) {
     float gradient[kCount];
     LoadValues(tokens_gradient + i, gradient);
+    if constexpr (kWeighs) {
+      const float weight = weights[i / columns];
+#pragma unroll
+      for (float& value : gradient) value *= weight;
+    }
     if (shared_gradient != nullptr) {
       float shared[kCount];
       LoadValues(shared_gradient + i, shared);
@@ -208,19 +277,38 @@ void StartAddGradients(const GateShape& shape, const GateGradientArgs& args, con
   const auto at = [&](const std::byte* data) { return data == nullptr ? nullptr : data + begin; };
   const std::byte *const tokens = at(args.tokens_gradient), *const shared = at(args.shared_gradient);
   std::byte* const in = args.in_gradient + begin;
-  const int64_t values = static_cast<int64_t>(rows) * shape.rows.columns;
-  const int elements = ElementsPerAccess(shape.rows.element_bytes(), bytes, {tokens, shared, in});
+  const int columns = shape.rows.columns;
+  const int64_t values = static_cast<int64_t>(rows) * columns;
+  const bool weighs = shape.router.weighs_input;
+  const int elements =
+      ElementsPerAccess(shape.rows.element_bytes(), weighs ? shape.rows.row_bytes() : bytes, {tokens, shared, in});
   ForElements(shape.rows.type, elements, [&]<typename Element>(Element, auto count) {
     constexpr int kCount = decltype(count)::value;
     const RowLaunch launch = LaunchOfRows(values / kCount, 1);
     if (launch.blocks == 0) return;
-    Start(AddGradientsKernel<Element, kCount>, {dim3(launch.blocks), kThreads}, stream,
-          reinterpret_cast<const Element*>(tokens), reinterpret_cast<const Element*>(shared), sums, values,
+    Start(weighs ? AddGradientsKernel<Element, kCount, true> : AddGradientsKernel<Element, kCount, false>,
+          {dim3(launch.blocks), kThreads}, stream, reinterpret_cast<const Element*>(tokens),
+          args.routing.weight + first, reinterpret_cast<const Element*>(shared), sums, columns, values,
           reinterpret_cast<Element*>(in));
   });
 }
 
-// Queues the three products on a stream: logits, the gradient of tokens, and that of the gate's weights.
+void StartWeightGradients(const GateShape& shape, const GateGradientArgs& args, float* weight_gradients,
+                          cudaStream_t stream) {
+  const int rows = args.tokens.valid_rows, columns = shape.rows.columns;
+  const RowLaunch launch = LaunchOfWarps(rows);
+  if (launch.blocks == 0) return;
+  const int elements =
+      ElementsPerAccess(shape.rows.element_bytes(), shape.rows.row_bytes(), {args.tokens.data, args.tokens_gradient});
+  ForElements(shape.rows.type, elements, [&]<typename Element>(Element, auto count) {
+    Start(WeightGradientsKernel<Element, decltype(count)::value>, {dim3(launch.blocks), kThreads}, stream,
+          reinterpret_cast<const Element*>(args.tokens.data), reinterpret_cast<const Element*>(args.tokens_gradient),
+          rows, columns, launch, weight_gradients);
+  });
+}
+
+// Queues the three products on a stream: logits, the gradient of tokens, and that of the gate's weights; and of the
+// same gradients of logits that of the gate's bias.
 class GateProducts {
  public:
   GateProducts(const GateShape& shape, const float* gate_weight, const GateGradientArgs& args,
@@ -289,6 +377,21 @@ class GateProducts {
     return OkStatus();
   }
 
+  void BiasGradient() {
+    const int experts = shape_.experts, parts = BiasParts(shape_, tokens());
+    if (parts > 0) {
+      const TileLaunch launch = LaunchOfTiles(tokens(), experts, kTokensOfBiasPart, kBiasColumns);
+      const auto start = [&]<typename Element>(Element) {
+        Start(BiasPartsKernel<Element>, {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream_,
+              reinterpret_cast<const Element*>(scratch_.logits), tokens(), experts, GradientStride(shape_),
+              scratch_.bias_parts);
+      };
+      in_pieces() ? start(Bfloat16{}) : start(float{});
+    }
+    Start(SumPartsKernel, {dim3(LaunchOfRows(experts, 1).blocks), kThreads}, stream_, scratch_.bias_parts, parts,
+          int64_t{experts}, args_.gate_gradient + static_cast<int64_t>(experts) * columns());
+  }
+
  private:
   static std::byte* Bytes(float* values) { return reinterpret_cast<std::byte*>(values); }
   ElementType type() const { return shape_.rows.type; }
@@ -315,13 +418,15 @@ class GateProducts {
 
 // The places of the pieces of scratch, each a multiple of 256 bytes behind the first.
 struct ScratchPlaces {
-  size_t logits = 0, slopes, sums, parts, weight_pieces, end;
+  size_t logits = 0, slopes, weight_gradients, bias_parts, sums, parts, weight_pieces, end;
 
   ScratchPlaces(const GateShape& shape, int tokens) {
     const size_t row = sizeof(float) * shape.rows.columns, weights = row * shape.experts;
     const auto behind = [](size_t begin, size_t bytes) { return begin + (bytes + 255) / 256 * 256; };
     slopes = behind(logits, sizeof(float) * LogitsOfRow(shape) * tokens);
-    sums = behind(slopes, sizeof(float) * shape.experts);
+    weight_gradients = behind(slopes, sizeof(float) * shape.experts);
+    bias_parts = behind(weight_gradients, shape.router.weighs_input ? sizeof(float) * tokens : 0);
+    sums = behind(bias_parts, sizeof(float) * shape.experts * BiasParts(shape, tokens));
     parts = behind(sums, row * TokensAtOnce(shape, tokens));
     weight_pieces = behind(parts, weights * PiecesOf(shape) * PartsOf(shape, tokens));
     end = behind(weight_pieces, PiecesOf(shape) == 1 ? 0 : weights / sizeof(float) * sizeof(Bfloat16) * kKeptPieces);
@@ -339,16 +444,20 @@ GateGradientScratch GateGradientScratch::At(std::byte* data, const GateShape& sh
   const auto floats = [&](size_t place) { return reinterpret_cast<float*>(data + place); };
   return {.logits = floats(places.logits),
           .slopes = floats(places.slopes),
+          .weight_gradients = floats(places.weight_gradients),
+          .bias_parts = floats(places.bias_parts),
           .sums = floats(places.sums),
           .parts = floats(places.parts),
           .weight_pieces = data + places.weight_pieces};
 }
 
-Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLosses& losses, const float* gate_weight,
-                    const GateGradientArgs& args, const GateGradientScratch& scratch, GroupedGemm& gemm,
-                    cudaStream_t stream) {
+Status GateGradient(const GateShape& shape, const WeightRule& weights, const RouterLosses& losses,
+                    const DeviceGate& gate, const GateGradientArgs& args, const GateGradientScratch& scratch,
+                    GroupedGemm& gemm, cudaStream_t stream) {
   const int tokens = args.tokens.valid_rows;
-  GateProducts products(shape, gate_weight, args, scratch, gemm, stream);
+  const bool weighs_input = shape.router.weighs_input;
+  if (weighs_input) StartWeightGradients(shape, args, scratch.weight_gradients, stream);
+  GateProducts products(shape, gate.weight, args, scratch, gemm, stream);
   RETURN_IF_ERROR(products.Logits());
   Start(SlopesKernel, {dim3(1), kThreads}, stream, args.pair_counts.data(), static_cast<int>(args.pair_counts.size()),
         shape.experts, losses.aux_loss_coefficient / args.batch_tokens, scratch.slopes);
@@ -356,8 +465,9 @@ Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLoss
                            .weights = weights,
                            .chosen = {.experts = args.routing.expert,
                                       .weights = args.routing.weight,
-                                      .gradients = args.routing_gradient,
+                                      .gradients = weighs_input ? scratch.weight_gradients : args.routing_gradient,
                                       .choices = shape.choices},
+                           .bias = gate.bias,
                            .scratch = scratch,
                            .log_sum_exp_slope = static_cast<float>(2 * losses.z_loss_coefficient / args.batch_tokens),
                            .tokens = tokens};
@@ -365,13 +475,17 @@ Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLoss
     scores.launch = LaunchOfGate(tokens, decltype(lanes)::value);
     if (scores.launch.blocks == 0) return;
     const auto start = [&]<typename Element>(Element) {
-      Start(ScoresKernel<Element, decltype(lanes)::value, decltype(count)::value>,
+      constexpr int kLanes = decltype(lanes)::value, kScores = decltype(count)::value;
+      const bool sigmoid = weights.function == ScoreFunction::kSigmoid;
+      Start(sigmoid ? ScoresKernel<Element, kLanes, kScores, ScoreFunction::kSigmoid>
+                    : ScoresKernel<Element, kLanes, kScores, ScoreFunction::kSoftmax>,
             {dim3(scores.launch.blocks), kGateThreads}, stream, scores);
     };
     shape.rows.type == ElementType::kFloat32 ? start(float{}) : start(Bfloat16{});
   });
   RETURN_IF_ERROR(products.InputGradient());
   RETURN_IF_ERROR(products.WeightGradient());
+  if (shape.router.bias) products.BiasGradient();
   return LaunchStatus("the gradient of the gate");
 }
 

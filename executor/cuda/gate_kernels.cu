@@ -21,8 +21,10 @@ struct Chosen {
   TokenRows tokens;
   Routing routing;
   GateScratch scratch;
+  const float* correction_bias = nullptr;
   int capacity = 0, own_block = 0;
   CarriedCounts carried;
+  bool limits_groups = false;
   GateLaunch launch;
 
   __device__ int64_t FirstRow(int block) const { return static_cast<int64_t>(block) * tokens.rows_per_block; }
@@ -90,29 +92,97 @@ struct ChooseMemory {
   }
 };
 
-// The experts of the largest logits and their weights, as ChooseLargestLogits and WeighChosen have them. Lane n of a
-// group writes the choices n, n + kLanes, ...
-template <int kLanes, int kScores>
-__device__ void ChooseExperts(const Chosen& chosen, const ChooseMemory& memory, TokenScores<kLanes, kScores> logits,
-                              float highest, float largest_probability, int64_t row, bool is_token) {
+// The whole of a token's logits, and the largest of them.
+struct TokenScore {
+  GateScore gate;
+  float highest = 0;
+
+  __device__ float Softmax(float logit) const { return Product(ExpOf(logit - highest), gate.largest_probability); }
+};
+
+// The experts of the largest keys and their weights, as ChooseLargest and WeighChosen have them; without kRules keys
+// are the logits, and the router is one by default. Lane n of a group writes the choices n, n + kLanes, ...
+template <bool kRules, int kLanes, int kScores>
+__device__ void ChooseExperts(const Chosen& chosen, const ChooseMemory& memory, TokenScores<kLanes, kScores> keys,
+                              const TokenScore& score, int64_t row, bool is_token) {
   constexpr int kTokens = kGateThreads / kLanes;
+  const Router& router = chosen.shape.router;
   const int lane = static_cast<int>(threadIdx.x) % kLanes, choices = chosen.shape.choices;
   float* const own_weights = memory.weights + static_cast<int>(threadIdx.x) / kLanes;
   float all = 0;
   for (int choice = 0; choice < choices; ++choice) {
-    const float largest = choice == 0 ? highest : logits.Highest();
-    const int found = logits.FirstOf(largest, lane), expert = found < chosen.shape.experts ? found : 0;
-    const float weight = Product(ExpOf(largest - highest), largest_probability);
-    logits.PassOver(found, lane);
+    const float largest = choice == 0 && !kRules ? score.highest : keys.Highest();
+    const int found = keys.FirstOf(largest, lane), expert = found < chosen.shape.experts ? found : 0;
+    const float logit = kRules ? chosen.scratch.logits[row * chosen.shape.experts + expert] : largest;
+    const bool sigmoid = kRules && router.score_function == ScoreFunction::kSigmoid;
+    const float weight = sigmoid ? SigmoidOf(logit) : score.Softmax(logit);
+    keys.PassOver(found, lane);
     all += weight;
     if (!is_token || lane != choice % kLanes) continue;
     own_weights[choice * kTokens] = weight;
     chosen.routing.expert[row * choices + choice] = expert;
     atomicAdd(&memory.counts[expert], 1);
   }
-  const float part = choices == 1 ? 1 : 1 / all;
+  const float part = PartOfChosen(all, choices, kRules && router.raw_weights);
   for (int choice = lane; is_token && choice < choices; choice += kLanes) {
-    chosen.routing.weight[row * choices + choice] = Product(own_weights[choice * kTokens], part);
+    const float weight = Product(own_weights[choice * kTokens], part);
+    chosen.routing.weight[row * choices + choice] =
+        kRules ? Product(weight, static_cast<float>(router.weight_scale)) : weight;
+  }
+}
+
+// The keys that a token chooses experts by, as MakeKeys of executor/host/gating.cc has them: logits, or corrected
+// scores.
+template <int kLanes, int kScores>
+__device__ TokenScores<kLanes, kScores> KeysOf(const Chosen& chosen, const TokenScores<kLanes, kScores>& logits,
+                                               const TokenScores<kLanes, kScores>& scores) {
+  if (chosen.correction_bias == nullptr) return logits;
+  TokenScores<kLanes, kScores> keys;
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) {
+    const int expert = keys.ExpertAt(static_cast<int>(threadIdx.x) % kLanes, n);
+    keys.values[n] = expert < chosen.shape.experts ? scores.values[n] + chosen.correction_bias[expert] : -INFINITY;
+  }
+  return keys;
+}
+
+// Passes over the experts outside of the token's best groups, likewise.
+template <int kLanes, int kScores>
+__device__ void LimitToGroups(const Chosen& chosen, TokenScores<kLanes, kScores>& keys) {
+  const Router& router = chosen.shape.router;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const unsigned of_group = chosen.shape.experts / router.expert_groups;
+  const auto is_within = [&](int n, int group) {
+    return static_cast<unsigned>(keys.ExpertAt(lane, n)) - group * of_group < of_group;
+  };
+  TokenScores<kLanes, kScores> group_keys;  // Groups stand in the place of experts.
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) group_keys.values[n] = NAN;
+  for (int group = 0; group < router.expert_groups; ++group) {
+    LargestKeys largest;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      if (is_within(n, group)) largest.Add(keys.values[n]);
+    }
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      const float second = __shfl_xor_sync(0xffffffff, largest.second, distance);
+      largest.Add(__shfl_xor_sync(0xffffffff, largest.largest, distance));
+      largest.Add(second);
+    }
+    group_keys.Set(group, lane, largest.KeyOfGroup(router.correction_bias));
+  }
+  uint64_t is_left = 0;  // Bit n: the n-th expert of this lane.
+  static_assert(kScores <= 64);
+  for (int i = 0; i < router.groups_per_token; ++i) {
+    const int best = group_keys.FirstOf(group_keys.Highest(), lane);
+    group_keys.PassOver(best, lane);
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) is_left |= static_cast<uint64_t>(is_within(n, best)) << n;
+  }
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) {
+    if ((is_left >> n & 1) == 0) keys.values[n] = NAN;
   }
 }
 
@@ -141,9 +211,10 @@ struct LaneSums {
   TokenScores<kLanes, kScores> probabilities = {};
   float squared_log_sum_exp = 0, entropy = 0;
 
-  __device__ void Add(const TokenScores<kLanes, kScores>& shares, const GateScore& score) {
+  // `scale` times shares are probabilities.
+  __device__ void Add(const TokenScores<kLanes, kScores>& shares, float scale, const GateScore& score) {
 #pragma unroll
-    for (int n = 0; n < kScores; ++n) probabilities.values[n] += shares.values[n] * score.largest_probability;
+    for (int n = 0; n < kScores; ++n) probabilities.values[n] += shares.values[n] * scale;
     squared_log_sum_exp += score.log_sum_exp * score.log_sum_exp;
     entropy += score.entropy;
   }
@@ -180,10 +251,11 @@ struct LaneSums {
 };
 
 // Scores tokens, kLanes lanes for one of them, and lets them choose. Counts the pairs of each expert unless they take
-// turns in another order than their tokens', or are drawn.
-template <int kLanes, int kScores>
-__global__ void __launch_bounds__(kGateThreads, kScores > 16 ? 1 : 5)
-    ChooseKernel(const __grid_constant__ Chosen chosen) {
+// turns in another order than their tokens', or are drawn. kRules: the router is not the default one.
+template <int kLanes, int kScores, bool kRules>
+__global__ void __launch_bounds__(kGateThreads, kScores > 16 ? 1
+                                                : kRules     ? 4
+                                                             : 5) ChooseKernel(const __grid_constant__ Chosen chosen) {
   constexpr int kTokens = kGateThreads / kLanes;
   const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x);
   const int block = static_cast<int>(blockIdx.y), first = static_cast<int>(blockIdx.x) * chosen.launch.tokens_per_block;
@@ -202,18 +274,23 @@ __global__ void __launch_bounds__(kGateThreads, kScores > 16 ? 1 : 5)
     const auto logits = TokenScores<kLanes, kScores>::Load(chosen.scratch.logits + row * experts, thread % kLanes,
                                                            experts, /*other=*/-INFINITY);
     TokenScores<kLanes, kScores> shares;
-    const float highest = logits.Highest();
-    const GateScore score = SharesOf(logits, highest, shares);
-    const float scale = score.largest_probability;
-    if (chosen.shape.chooses_largest()) {
-      ChooseExperts(chosen, memory, logits, highest, scale, row, is_token);
+    TokenScore score = {.highest = logits.Highest()};
+    const bool sigmoid = kRules && chosen.shape.router.score_function == ScoreFunction::kSigmoid;
+    score.gate = sigmoid ? SigmoidsOf(logits, score.highest, shares) : SharesOf(logits, score.highest, shares);
+    const float scale = sigmoid ? score.gate.probability : score.gate.largest_probability;
+    if constexpr (kRules) {
+      auto keys = KeysOf(chosen, logits, shares);
+      if (chosen.limits_groups) LimitToGroups(chosen, keys);
+      ChooseExperts<kRules>(chosen, memory, keys, score, row, is_token);
+    } else if (chosen.shape.chooses_largest()) {
+      ChooseExperts<kRules>(chosen, memory, logits, score, row, is_token);
     } else if (chosen.shape.gate == GateKind::kExpertChoice && is_token) {
       OfferToken(chosen, shares, scale, block, index);
     }
     if (chosen.shape.gate == GateKind::kBatchPrioritized && is_token && thread % kLanes == 0) {
       chosen.scratch.keys[row] = OrderOf(scale);
     }
-    if (is_token && is_own) sums.Add(shares, score);
+    if (is_token && is_own) sums.Add(shares, scale, score.gate);
     if (kScores > 32 && is_own) sums.AddUp(memory.sums, experts);  // Lanes have no registers to keep them in.
   }
   __syncthreads();
@@ -436,6 +513,12 @@ void StartOrders(const Chosen& chosen, cudaStream_t stream) {
         stream, chosen);
 }
 
+// Whether choices or weights of logits are not those by default.
+bool HasRules(const Router& router) {
+  return router.score_function != ScoreFunction::kSoftmax || router.raw_weights || router.weight_scale != 1 ||
+         LimitsGroups(router);
+}
+
 void StartChoices(const Chosen& chosen, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(chosen.tokens.blocks);
   if (chosen.shape.draws()) {
@@ -443,7 +526,8 @@ void StartChoices(const Chosen& chosen, cudaStream_t stream) {
     Start(DrawKernel, {dim3(tokens.blocks, blocks), kThreads}, stream, chosen);
   }
   ForScores(chosen.shape.experts, [&](auto lanes, auto scores) {
-    Start(ChooseKernel<decltype(lanes)::value, decltype(scores)::value>,
+    constexpr int kLanes = decltype(lanes)::value, kScores = decltype(scores)::value;
+    Start(HasRules(chosen.shape.router) ? ChooseKernel<kLanes, kScores, true> : ChooseKernel<kLanes, kScores, false>,
           {dim3(chosen.launch.blocks, blocks), kGateThreads, ChooseBytes(chosen.shape)}, stream, chosen);
   });
 }
@@ -474,28 +558,31 @@ GateScratch GateScratch::At(std::byte* data, const GateShape& shape, const Token
           .item_counts = reinterpret_cast<int32_t*>(items + ItemBytes(shape, tokens))};
 }
 
-Status Gate(const GateShape& shape, const float* gate_weight, const GateArgs& args, const GateScratch& scratch,
+Status Gate(const GateShape& shape, const DeviceGate& gate, const GateArgs& args, const GateScratch& scratch,
             cudaStream_t stream) {
-  RETURN_IF_ERROR(GateLogits(shape, gate_weight, args.tokens, scratch, stream));
-  return Route(shape, args, scratch, stream);
+  RETURN_IF_ERROR(GateLogits(shape, gate, args.tokens, scratch, stream));
+  return Route(shape, gate.correction_bias, args, scratch, stream);
 }
 
-Status GateLogits(const GateShape& shape, const float* gate_weight, const TokenRows& tokens, const GateScratch& scratch,
+Status GateLogits(const GateShape& shape, const DeviceGate& gate, const TokenRows& tokens, const GateScratch& scratch,
                   cudaStream_t stream) {
-  StartLogits(shape.rows.type, tokens.data, gate_weight, scratch.logits, tokens.blocks * tokens.rows_per_block,
-              shape.experts, shape.rows.columns, stream);
+  StartLogits(shape.rows.type, tokens.data, gate.weight, gate.bias, scratch.logits,
+              tokens.blocks * tokens.rows_per_block, shape.experts, shape.rows.columns, stream);
   return LaunchStatus("the logits of the gate");
 }
 
-Status Route(const GateShape& shape, const GateArgs& args, const GateScratch& scratch, cudaStream_t stream) {
+Status Route(const GateShape& shape, const float* correction_bias, const GateArgs& args, const GateScratch& scratch,
+             cudaStream_t stream) {
   const TokenRows& tokens = args.tokens;
   const Chosen chosen = {.shape = shape,
                          .tokens = tokens,
                          .routing = args.routing,
                          .scratch = scratch,
+                         .correction_bias = correction_bias,
                          .capacity = args.capacity,
                          .own_block = args.own_block,
                          .carried = args.carried,
+                         .limits_groups = LimitsGroups(shape.router),
                          .launch = LaunchOf(shape, tokens.valid_rows)};
   if (chosen.launch.blocks > 0) {
     StartChoices(chosen, stream);

@@ -23,6 +23,7 @@ struct GateShape {
   int experts = 1;
   int choices = 1;  // All experts with EXPERT_CHOICE.
   GateKind gate = GateKind::kTopK;
+  Router router;
 
   MOEPLAN_HD bool draws() const { return gate == GateKind::kRandom || gate == GateKind::kHash; }
   MOEPLAN_HD bool chooses_largest() const { return !draws() && gate != GateKind::kExpertChoice; }
@@ -32,6 +33,12 @@ struct GateShape {
 
 // kInvalidInput for more experts than a block has room for.
 Status CheckGate(const GateShape& shape);
+
+// The tensors of a router, on the card; null where it has none.
+struct DeviceGate {
+  const float* weight = nullptr;                            // [experts][columns]
+  const float *bias = nullptr, *correction_bias = nullptr;  // [experts]
+};
 
 // What the gate keeps between its kernels.
 struct GateScratch {
@@ -48,14 +55,16 @@ struct GateScratch {
   static GateScratch At(std::byte* data, const GateShape& shape, const TokenRows& tokens);
 };
 
-// `gate_weight` is [experts][columns]. Requires a shape that CheckGate accepts. GateLogits, then Route.
-Status Gate(const GateShape& shape, const float* gate_weight, const GateArgs& args, const GateScratch& scratch,
+// Requires a shape that CheckGate accepts. GateLogits, then Route.
+Status Gate(const GateShape& shape, const DeviceGate& gate, const GateArgs& args, const GateScratch& scratch,
             cudaStream_t stream);
 // Fills scratch.logits, for all rows of `tokens`.
-Status GateLogits(const GateShape& shape, const float* gate_weight, const TokenRows& tokens, const GateScratch& scratch,
+Status GateLogits(const GateShape& shape, const DeviceGate& gate, const TokenRows& tokens, const GateScratch& scratch,
                   cudaStream_t stream);
-// All that follows from scratch.logits: choices, weights, slots and sums.
-Status Route(const GateShape& shape, const GateArgs& args, const GateScratch& scratch, cudaStream_t stream);
+// All that follows from scratch.logits: choices, weights, slots and sums. `correction_bias` is [experts], or null where
+// the router has none.
+Status Route(const GateShape& shape, const float* correction_bias, const GateArgs& args, const GateScratch& scratch,
+             cudaStream_t stream);
 
 Status AssignSlots(const GateShape& shape, const AssignSlotsArgs& args, cudaStream_t stream);
 
@@ -69,6 +78,8 @@ struct RouterLosses {
 struct GateGradientScratch {
   float* logits = nullptr;             // [valid rows][pieces][experts], then their gradients.
   float* slopes = nullptr;             // [experts]
+  float* weight_gradients = nullptr;   // [tokens], where weights multiply what experts get.
+  float* bias_parts = nullptr;         // [parts][experts] of the gradient of the gate's bias, where it has one.
   float* sums = nullptr;               // [tokens at once][columns] of the gradient of tokens.
   float* parts = nullptr;              // [parts][pieces][experts][columns] of the gradient of the gate's weights.
   std::byte* weight_pieces = nullptr;  // [kept pieces][experts][columns], with BF16 rows.
@@ -79,8 +90,8 @@ struct GateGradientScratch {
 };
 
 // Its gradients have the accuracy of float sums, not the bits of the host. `args.pair_counts` is device memory.
-Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLosses& losses, const float* gate_weight,
-                    const GateGradientArgs& args, const GateGradientScratch& scratch, GroupedGemm& gemm,
-                    cudaStream_t stream);
+Status GateGradient(const GateShape& shape, const WeightRule& weights, const RouterLosses& losses,
+                    const DeviceGate& gate, const GateGradientArgs& args, const GateGradientScratch& scratch,
+                    GroupedGemm& gemm, cudaStream_t stream);
 
 }  // namespace moeplan::executor::cuda

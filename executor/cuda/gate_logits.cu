@@ -60,8 +60,8 @@ class TileOnItsWay {
 // kQuad elements.
 template <typename Element, int kExperts>
 __global__ void __launch_bounds__(kThreads, 2)
-    LogitsKernel(const Element* tokens, const float* gate_weight, float* logits, int rows, int experts, int columns,
-                 bool is_aligned) {
+    LogitsKernel(const Element* tokens, const float* gate_weight, const float* bias, float* logits, int rows,
+                 int experts, int columns, bool is_aligned) {
   constexpr int kTileExperts = kExperts * kExpertGroups;
   alignas(16) __shared__ float token_tiles[2][kTileTokens][kTileStride];
   alignas(16) __shared__ float weight_tiles[2][kTileExperts][kTileStride];
@@ -124,16 +124,16 @@ __global__ void __launch_bounds__(kThreads, 2)
                     weight = static_cast<int64_t>(expert) * columns + laned;
       float left_over[kLogitLanes];
       for (int column = 0; column < columns - laned; ++column) left_over[column] = ValueOf(tokens[token + column]);
-      logits[static_cast<int64_t>(row) * experts + expert] =
-          LogitOfLanes(lanes, left_over, gate_weight + weight, columns - laned);
+      const float logit = LogitOfLanes(lanes, left_over, gate_weight + weight, columns - laned);
+      logits[static_cast<int64_t>(row) * experts + expert] = bias == nullptr ? logit : logit + bias[expert];
     }
   }
 }
 
 }  // namespace
 
-void StartLogits(ElementType type, const std::byte* tokens, const float* gate_weight, float* logits, int rows,
-                 int experts, int columns, cudaStream_t stream) {
+void StartLogits(ElementType type, const std::byte* tokens, const float* gate_weight, const float* bias, float* logits,
+                 int rows, int experts, int columns, cudaStream_t stream) {
   const auto start = [&]<typename Element, int kExperts>(Element, Constant<kExperts>) {
     const TileLaunch launch = LaunchOfTiles(rows, experts, kTileTokens, kExperts * kExpertGroups);
     if (launch.blocks_x == 0) return;
@@ -141,7 +141,7 @@ void StartLogits(ElementType type, const std::byte* tokens, const float* gate_we
     const bool is_aligned = columns % kQuad == 0 && is_multiple(tokens, kQuad * sizeof(Element)) &&
                             is_multiple(gate_weight, kQuad * sizeof(float));
     Start(LogitsKernel<Element, kExperts>, {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream,
-          reinterpret_cast<const Element*>(tokens), gate_weight, logits, rows, experts, columns, is_aligned);
+          reinterpret_cast<const Element*>(tokens), gate_weight, bias, logits, rows, experts, columns, is_aligned);
   };
   const auto start_of = [&](auto element) {
     if (experts <= kExpertGroups) return start(element, Constant<1>{});

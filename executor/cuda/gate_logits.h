@@ -9,8 +9,8 @@
 
 namespace moeplan::executor::cuda {
 
-// logits[rows][experts] of tokens one after the other, with gate_weight[experts][columns].
-void StartLogits(ElementType type, const std::byte* tokens, const float* gate_weight, float* logits, int rows,
-                 int experts, int columns, cudaStream_t stream);
+// logits[rows][experts] of tokens one after the other, with gate_weight[experts][columns] and bias[experts], or null.
+void StartLogits(ElementType type, const std::byte* tokens, const float* gate_weight, const float* bias, float* logits,
+                 int rows, int experts, int columns, cudaStream_t stream);
 
 }  // namespace moeplan::executor::cuda

@@ -143,14 +143,7 @@ __global__ void ProductKernel(const __grid_constant__ TokensAndSlots rows, float
     if (slot >= 0) {
       const auto* const token = reinterpret_cast<const Element*>(rows.tokens) + pair / choices * columns;
       const auto* const placed = reinterpret_cast<const Element*>(rows.slots.data) + slot * columns;
-#pragma unroll 4
-      for (int i = launch.FirstAccess(threadIdx.x); i < accesses; i += launch.AccessStride()) {
-        float a[kCount], b[kCount];
-        LoadValues(token + i * kCount, a);
-        LoadValues(placed + i * kCount, b);
-#pragma unroll
-        for (int j = 0; j < kCount; ++j) sum += a[j] * b[j];
-      }
+      sum = ProductOfLane<kCount>(token, placed, launch.FirstAccess(threadIdx.x), accesses, launch.AccessStride());
     }
     sum = SumOfWarp(sum);
     if (launch.FirstAccess(threadIdx.x) == 0) gradient[pair] = sum;

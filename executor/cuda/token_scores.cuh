@@ -94,13 +94,14 @@ struct TokenScores {
     return first;
   }
 
-  // Makes the number of one expert a NaN.
-  __device__ void PassOver(int expert, int lane) {
+  // Makes `value` the number of one expert.
+  __device__ void Set(int expert, int lane, float value) {
 #pragma unroll
     for (int n = 0; n < kScores; ++n) {
-      if (expert == ExpertAt(lane, n)) values[n] = NAN;
+      if (expert == ExpertAt(lane, n)) values[n] = value;
     }
   }
+  __device__ void PassOver(int expert, int lane) { Set(expert, lane, NAN); }
 };
 
 // Logits, of which `highest` is the largest, to every expert's share of the softmax, and what GateScore says of them.
@@ -114,6 +115,21 @@ __device__ GateScore SharesOf(const TokenScores<kLanes, kScores>& logits, float 
   };
   using Scores = TokenScores<kLanes, kScores>;
   return ScoreOf(highest, Scores::SumOf([&](int n) { return shares.values[n]; }), Scores::SumOf(weighed));
+}
+
+// The same of `scores`, which become the sigmoids of logits.
+template <int kLanes, int kScores>
+__device__ GateScore SigmoidsOf(const TokenScores<kLanes, kScores>& logits, float highest,
+                                TokenScores<kLanes, kScores>& scores) {
+  const GateScore of_softmax = SharesOf(logits, highest, scores);
+  const auto weighed = [&](int n) {
+    const SigmoidShare share(logits.values[n]);
+    scores.values[n] = share.score;
+    return share.weighed;
+  };
+  using Scores = TokenScores<kLanes, kScores>;
+  const float all_weighed = Scores::SumOf(weighed);
+  return ScoreOfSigmoids(of_softmax, Scores::SumOf([&](int n) { return scores.values[n]; }), all_weighed);
 }
 
 // The largest group has room for so many experts.

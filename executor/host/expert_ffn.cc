@@ -7,9 +7,20 @@
 
 namespace moeplan::executor {
 ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeightsView& weights, const ExpertGradientsView& gradients)
-    : layer_(layer), function_(FunctionOf(layer)), weights_(weights), gradients_(gradients) {}
+    : layer_(layer),
+      function_(FunctionOf(layer)),
+      limit_{layer.swiglu_limit},
+      weights_(weights),
+      gradients_(gradients) {}
+
+void ExpertFfn::Limit() {
+  if (limit_.limit == 0) return;
+  for (float& up : up_) up = limit_.Up(up);
+  for (float& gate_up : gate_up_) gate_up = limit_.GateUp(gate_up);
+}
 
 void ExpertFfn::BecomeHidden() {
+  Limit();
   function_.hidden(up_.data(), gated() ? gate_up_.data() : nullptr, up_.data(), up_.size());
 }
 
@@ -64,6 +75,14 @@ void ExpertFfn::Forward(int expert, int rows, const float* in, float* kept, floa
   AddBias(weights_.down_bias, expert, layer_.model_dim, {out, static_cast<size_t>(rows) * layer_.model_dim});
 }
 
+void ExpertFfn::FlattenBeyondLimit(int rows, const float* kept) {
+  Separate(rows, kept, kept_up_, kept_gate_up_);
+  for (size_t i = 0; i < up_.size(); ++i) {
+    up_[i] *= limit_.UpSlope(kept_up_[i]);
+    gate_up_[i] *= limit_.GateUpSlope(kept_gate_up_[i]);
+  }
+}
+
 void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const float* out_gradient, float* kept_gradient,
                               float* in_gradient) {
   const int hidden = weights_.shard.hidden;
@@ -71,7 +90,9 @@ void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const flo
   hidden_gradient_.resize(up_.size());
   MultiplyByTransposed(out_gradient, weights_.down.data() + MatrixAt(expert), /*add=*/0, hidden_gradient_.data(), rows,
                        layer_.model_dim, hidden);
+  Limit();
   function_.gradients(hidden_gradient_.data(), up_.data(), gated() ? gate_up_.data() : nullptr, up_.size());
+  if (limit_.limit > 0) FlattenBeyondLimit(rows, kept);
   Keep(rows, kept_gradient);
   MultiplyByTransposed(up_.data(), weights_.up.data() + MatrixAt(expert), /*add=*/0, in_gradient, rows, hidden,
                        layer_.model_dim);

@@ -36,8 +36,11 @@ class ExpertFfn {
   bool gated() const { return layer_.expert_matrices == 3; }
   size_t MatrixAt(int expert) const { return static_cast<size_t>(expert) * layer_.model_dim * weights_.shard.hidden; }
   void Keep(int rows, float* kept) const;
-  // What stands in up_ becomes the function of it and gate_up_.
+  // What stands in up_ and gate_up_ becomes what the function takes of it; and then up_ the function of both.
+  void Limit();
   void BecomeHidden();
+  // The gradients in up_ and gate_up_ become 0 where the kept value was beyond the limit.
+  void FlattenBeyondLimit(int rows, const float* kept);
   // To every row of `columns` values, the bias of `expert`, if there are biases; and the mirror of that.
   static void AddBias(std::span<const float> biases, int expert, int columns, std::span<float> rows);
   static void AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
@@ -47,9 +50,10 @@ class ExpertFfn {
 
   const Layer layer_;
   const ExpertFunction function_;
+  const SwiGluLimit limit_;
   ExpertWeightsView weights_;
   ExpertGradientsView gradients_;
-  std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
+  std::vector<float> up_, gate_up_, kept_up_, kept_gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
 };
 
 }  // namespace moeplan::executor

@@ -1,6 +1,9 @@
 #include "executor/host/gating.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "executor/gate_draws.h"
@@ -25,32 +28,58 @@ uint64_t KeyOf(GateKind gate, const GatedToken& token) {
   return key;
 }
 
-}  // namespace
-
-void GateLogits(std::span<const float> token, std::span<const float> gate_weight, std::span<float> logits) {
-  for (size_t expert = 0; expert < logits.size(); ++expert) {
-    logits[expert] = Dot(token.data(), gate_weight.data() + expert * token.size(), token.size());
+// What experts are chosen by: their logits, or their corrected scores; NaN outside of the groups that a token may
+// choose from.
+void MakeKeys(const Router& router, const GatedToken& token, std::span<const float> correction_bias,
+              std::span<float> keys) {
+  std::ranges::copy(token.logits, keys.begin());
+  if (router.correction_bias) std::ranges::transform(token.scores, correction_bias, keys.begin(), std::plus<>());
+  if (!LimitsGroups(router)) return;
+  const int groups = router.expert_groups, of_group = static_cast<int>(token.logits.size()) / groups;
+  const std::span<float> group_keys = keys.subspan(token.logits.size(), groups);
+  for (int group = 0; group < groups; ++group) {
+    group_keys[group] = KeyOfGroup(keys.data() + group * of_group, of_group, router.correction_bias);
+  }
+  constexpr float kPassedOver = std::numeric_limits<float>::quiet_NaN();
+  for (int i = 0; i < router.groups_per_token; ++i) {
+    int32_t best = 0;
+    ChooseLargest(group_keys.data(), groups, /*choices=*/1, &best);
+    group_keys[best] = kPassedOver;
+  }
+  for (int group = 0; group < groups; ++group) {
+    if (!std::isnan(group_keys[group])) std::ranges::fill(keys.subspan(group * of_group, of_group), kPassedOver);
   }
 }
 
-GateScore Softmax(std::span<const float> logits, std::span<float> probabilities) {
-  return SoftmaxOf(logits.data(), static_cast<int>(logits.size()), probabilities.data());
+}  // namespace
+
+void GateLogits(std::span<const float> token, const GateWeights& gate, std::span<float> logits) {
+  for (size_t expert = 0; expert < logits.size(); ++expert) {
+    logits[expert] = Dot(token.data(), gate.weight.data() + expert * token.size(), token.size());
+    if (!gate.bias.empty()) logits[expert] += gate.bias[expert];
+  }
 }
 
-void ChooseExperts(GateKind gate, const GatedToken& token, std::span<const float> logits, std::span<int32_t> experts,
-                   std::span<float> weights) {
-  switch (gate) {
+GateScore Scores(const Layer& layer, std::span<const float> logits, std::span<float> scores) {
+  const int experts = static_cast<int>(logits.size());
+  const bool sigmoid = layer.router.score_function == ScoreFunction::kSigmoid;
+  return sigmoid ? SigmoidsOf(logits.data(), experts, scores.data()) : SoftmaxOf(logits.data(), experts, scores.data());
+}
+
+void ChooseExperts(const Layer& layer, const GatedToken& token, std::span<const float> correction_bias,
+                   std::span<float> keys, std::span<int32_t> experts, std::span<float> weights) {
+  const int all = static_cast<int>(token.logits.size()), choices = static_cast<int>(experts.size());
+  switch (layer.gate) {
     case GateKind::kTopK:
     case GateKind::kSwitch:
-    case GateKind::kBatchPrioritized: {
-      const int choices = static_cast<int>(experts.size());
-      ChooseLargestLogits(logits.data(), static_cast<int>(logits.size()), choices, experts.data());
-      return WeighChosen(token.probabilities.data(), experts.data(), choices, weights.data());
-    }
+    case GateKind::kBatchPrioritized:
+      MakeKeys(layer.router, token, correction_bias, keys);
+      ChooseLargest(keys.data(), all, choices, experts.data());
+      return WeighChosen(token.scores.data(), experts.data(), choices, layer.router.raw_weights,
+                         static_cast<float>(layer.router.weight_scale), weights.data());
     case GateKind::kRandom:
     case GateKind::kHash:
-      DrawExperts(KeyOf(gate, token), static_cast<int>(logits.size()), static_cast<int>(experts.size()),
-                  experts.data());
+      DrawExperts(KeyOf(layer.gate, token), all, choices, experts.data());
       std::ranges::fill(weights, 1.0F / static_cast<float>(weights.size()));
       return;
     case GateKind::kExpertChoice: break;
@@ -58,19 +87,24 @@ void ChooseExperts(GateKind gate, const GatedToken& token, std::span<const float
   MOEPLAN_CHECK(false && "experts choose here, not tokens");
 }
 
-WeightKind WeightsOf(GateKind gate, int choices) {
-  if (gate == GateKind::kRandom || gate == GateKind::kHash) return WeightKind::kFixed;
-  return gate != GateKind::kExpertChoice && choices > 1 ? WeightKind::kAmongChosen : WeightKind::kAmongAll;
+WeightRule WeightsOf(const Layer& layer) {
+  const bool draws = layer.gate == GateKind::kRandom || layer.gate == GateKind::kHash;
+  const bool several = layer.gate != GateKind::kExpertChoice && layer.top_k > 1 && !layer.router.raw_weights;
+  return {.kind = draws     ? WeightRule::kFixed
+                  : several ? WeightRule::kAmongChosen
+                            : WeightRule::kScores,
+          .function = layer.router.score_function,
+          .scale = static_cast<float>(layer.router.weight_scale)};
 }
 
-void LogitGradients(GateKind gate, std::span<const float> probabilities, const ChosenExperts& chosen,
+void LogitGradients(const Layer& layer, const GatedToken& token, const ChosenExperts& chosen,
                     std::span<const float> weight_gradients, std::span<float> logit_gradients) {
-  const ChoiceGradients choices = {.experts = chosen.experts.data(),
-                                   .weights = chosen.weights.data(),
-                                   .gradients = weight_gradients.data(),
-                                   .choices = static_cast<int>(chosen.experts.size())};
-  LogitGradientsOf(WeightsOf(gate, choices.choices), probabilities.data(), static_cast<int>(probabilities.size()),
-                   choices, logit_gradients.data());
+  LogitGradientsOf(WeightsOf(layer), token.logits.data(), token.scores.data(), static_cast<int>(token.logits.size()),
+                   {.experts = chosen.experts.data(),
+                    .weights = chosen.weights.data(),
+                    .gradients = weight_gradients.data(),
+                    .choices = static_cast<int>(chosen.experts.size())},
+                   logit_gradients.data());
 }
 
 void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int tokens, RouterLossSlopes& slopes) {
@@ -84,10 +118,11 @@ void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int to
   }
 }
 
-void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
-                            std::span<const float> probabilities, std::span<float> logit_gradients) {
-  AddLossGradients(probabilities.data(), static_cast<int>(probabilities.size()), slopes.probability.data(),
-                   slopes.log_sum_exp, static_cast<float>(score.log_sum_exp), logit_gradients.data());
+void AddRouterLossGradients(const Layer& layer, const RouterLossSlopes& slopes, const GateScore& score,
+                            const GatedToken& token, std::span<float> logit_gradients) {
+  AddLossGradients(layer.router.score_function, token.logits.data(), token.scores.data(),
+                   static_cast<int>(token.logits.size()), slopes.probability.data(), slopes.log_sum_exp, score,
+                   logit_gradients.data());
 }
 
 }  // namespace moeplan::executor

@@ -10,12 +10,13 @@
 
 namespace moeplan::executor {
 
-HostGate::HostGate(const Layer& layer, std::span<const float> gate_weight)
+HostGate::HostGate(const Layer& layer, const GateWeights& weights)
     : layer_(layer),
-      gate_weight_(gate_weight),
+      weights_(weights),
       width_(RoutingWidth(layer)),
       token_(layer.model_dim),
-      logits_(layer.experts) {}
+      logits_(layer.experts),
+      keys_(layer.experts + layer.router.expert_groups) {}
 
 void HostGate::Route(const GateArgs& args) {
   for (int block = 0; block < args.tokens.blocks; ++block) {
@@ -31,7 +32,7 @@ void HostGate::Route(const GateArgs& args) {
 
 void HostGate::ScoreBlock(const GateArgs& args, int block) {
   const size_t tokens = args.tokens.valid_rows;
-  probabilities_.resize((layer_.gate == GateKind::kExpertChoice ? tokens : 1) * layer_.experts);
+  scores_.resize((layer_.gate == GateKind::kExpertChoice ? tokens : 1) * layer_.experts);
   priority_.resize(tokens);
   sums_.squared_log_sum_exp = sums_.entropy = 0;
   sums_.probability.assign(layer_.experts, 0);
@@ -42,23 +43,25 @@ void HostGate::ScoreRow(const GateArgs& args, int block, int index) {
   const int row = block * args.tokens.rows_per_block + index;
   const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
   Load(args.tokens.data + row * row_bytes, ElementTypeOf(layer_.bytes_per_element), token_.size(), token_.data());
-  GateLogits(token_, gate_weight_, logits_);
-  const std::span<float> probabilities = ProbabilitiesOf(index);
-  const GateScore score = Softmax(logits_, probabilities);
+  GateLogits(token_, weights_, logits_);
+  const std::span<float> scores = ScoresOf(index);
+  const GateScore score = Scores(layer_, logits_, scores);
   sums_.squared_log_sum_exp += score.log_sum_exp * score.log_sum_exp;
   sums_.entropy += score.entropy;
-  for (int expert = 0; expert < layer_.experts; ++expert) sums_.probability[expert] += probabilities[expert];
+  for (int expert = 0; expert < layer_.experts; ++expert) {
+    sums_.probability[expert] += Product(scores[expert], score.probability);
+  }
   priority_[index] = score.largest_probability;
   if (layer_.gate == GateKind::kExpertChoice) return;
   const size_t first = PairIndex(row, 0), width = width_;
   const int place = args.carried.FirstToken() + args.tokens.first_token + index;
-  ChooseExperts(layer_.gate, {.index = place, .row = token_, .probabilities = probabilities}, logits_,
-                {args.routing.expert + first, width}, {args.routing.weight + first, width});
+  ChooseExperts(layer_, {.index = place, .row = token_, .logits = logits_, .scores = scores}, weights_.correction_bias,
+                keys_, {args.routing.expert + first, width}, {args.routing.weight + first, width});
 }
 
-std::span<float> HostGate::ProbabilitiesOf(int index) {
+std::span<float> HostGate::ScoresOf(int index) {
   const size_t row = layer_.gate == GateKind::kExpertChoice ? index : 0;
-  return std::span(probabilities_).subspan(row * layer_.experts, layer_.experts);
+  return std::span(scores_).subspan(row * layer_.experts, layer_.experts);
 }
 
 void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
@@ -108,7 +111,7 @@ void HostGate::LetExpertsTakeTokens(const GateArgs& args, int block) {
   for (int expert = 0; expert < layer_.experts; ++expert) {
     std::iota(order_.begin(), order_.end(), 0);
     const auto best_first = [&](int a, int b) {
-      const uint32_t order_a = OrderOf(ProbabilitiesOf(a)[expert]), order_b = OrderOf(ProbabilitiesOf(b)[expert]);
+      const uint32_t order_a = OrderOf(ScoresOf(a)[expert]), order_b = OrderOf(ScoresOf(b)[expert]);
       return order_a != order_b ? order_a > order_b : a < b;
     };
     std::partial_sort(order_.begin(), order_.begin() + taken, order_.end(), best_first);
@@ -116,7 +119,7 @@ void HostGate::LetExpertsTakeTokens(const GateArgs& args, int block) {
       const size_t pair = PairIndex(first_row + order_[rank], expert);
       args.routing.expert[pair] = expert;
       args.routing.slot[pair] = rank < taken ? rank : -1;
-      args.routing.weight[pair] = ProbabilitiesOf(order_[rank])[expert];
+      args.routing.weight[pair] = ScoresOf(order_[rank])[expert];
     }
   }
   pairs_.assign(layer_.experts, taken);

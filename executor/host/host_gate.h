@@ -10,10 +10,10 @@ namespace moeplan::executor {
 
 class HostGate {
  public:
-  // `gate_weight` is [E][M], of memory that outlives the gate.
-  HostGate(const Layer& layer, std::span<const float> gate_weight);
+  // The memory of `weights` outlives the gate.
+  HostGate(const Layer& layer, const GateWeights& weights);
 
-  void UseWeight(std::span<const float> gate_weight) { gate_weight_ = gate_weight; }
+  void UseWeights(const GateWeights& weights) { weights_ = weights; }
   void Route(const GateArgs& args);
   void AssignSlots(const AssignSlotsArgs& args);
 
@@ -27,16 +27,16 @@ class HostGate {
   void WriteSums(const GateArgs& args) const;
 
   size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * width_ + choice; }
-  std::span<float> ProbabilitiesOf(int index);
+  std::span<float> ScoresOf(int index);
 
   const Layer layer_;
-  std::span<const float> gate_weight_;
+  GateWeights weights_;
   const int width_;
 
   // Scratch of a block, kept between runs.
-  std::vector<float> token_, logits_;
-  std::vector<float> probabilities_;  // Of every token where experts choose, else of one.
-  std::vector<float> priority_;       // By token: its largest probability.
+  std::vector<float> token_, logits_, keys_;
+  std::vector<float> scores_;    // Of every token where experts choose, else of one.
+  std::vector<float> priority_;  // By token: its largest probability.
   std::vector<int> order_;
   std::vector<int32_t> pairs_, kept_;  // By expert.
   struct Sums {

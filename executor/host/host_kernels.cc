@@ -22,7 +22,7 @@ class HostKernels final : public Kernels {
   HostKernels(const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients)
       : layer_(layer),
         weights_(weights),
-        gate_(layer, weights.gate),
+        gate_(layer, weights.router()),
         type_(ElementTypeOf(layer.bytes_per_element)),
         row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element),
         width_(RoutingWidth(layer)),
@@ -34,7 +34,7 @@ class HostKernels final : public Kernels {
   void UseHostMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) override {
     if (!weights.gate.empty()) {
       weights_ = weights;
-      gate_.UseWeight(weights.gate);
+      gate_.UseWeights(weights.router());
       ffn_.UseWeights(weights.experts);
       shared_ffn_.UseWeights(weights.shared);
     }
@@ -136,15 +136,26 @@ class HostKernels final : public Kernels {
     const RowsOfCells &from, &to;
   };
 
+  void WeighRow(const std::byte* row, float weight, std::byte* to) {
+    Load(row, type_, model_dim(), input_.data());
+    for (float& value : input_) value *= weight;
+    Store(input_.data(), type_, model_dim(), to);
+  }
+
   void DispatchRows(const TokenRows& tokens, const Routing& routing, const SlotRows& out,
-                    const RowsOfCells& first_rows) const {
+                    const RowsOfCells& first_rows) {
+    input_.resize(model_dim());
     std::memset(out.data, 0, first_rows.back() * row_bytes_);
     for (int block = 0; block < tokens.blocks; ++block) {
       const int first_row = block * tokens.rows_per_block;
       ForEachPlacedPair(out, routing, first_row, tokens.valid_rows, block,
-                        [&](int row, size_t, const SlotPlace& place) {
-                          std::memcpy(out.data + (first_rows[place.cell] + place.row) * row_bytes_,
-                                      tokens.data + row * row_bytes_, row_bytes_);
+                        [&](int row, size_t pair, const SlotPlace& place) {
+                          std::byte* const to = out.data + (first_rows[place.cell] + place.row) * row_bytes_;
+                          if (layer_.router.weighs_input) {
+                            WeighRow(tokens.data + row * row_bytes_, routing.weight[pair], to);
+                          } else {
+                            std::memcpy(to, tokens.data + row * row_bytes_, row_bytes_);
+                          }
                         });
     }
   }
@@ -165,8 +176,8 @@ class HostKernels final : public Kernels {
         slots, args.routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
           Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, layer_.model_dim, part.data());
           float* to = sum.data() + static_cast<size_t>(row - first_row) * layer_.model_dim;
-          for (int column = 0; column < layer_.model_dim; ++column)
-            to[column] += args.routing.weight[pair] * part[column];
+          const float weight = layer_.router.weighs_input ? 1 : args.routing.weight[pair];
+          for (int column = 0; column < layer_.model_dim; ++column) to[column] += weight * part[column];
         });
     Store(sum.data(), type_, sum.size(), out.data);
   }
@@ -333,9 +344,8 @@ class HostKernels final : public Kernels {
     for (int block = 0; block < out_gradient.blocks; ++block) {
       const int first_row = block * out_gradient.rows_per_block;
       const auto weigh = [&](int row, size_t pair, const SlotPlace& place) {
-        Load(out_gradient.data + row * row_bytes_, type_, model_dim(), input_.data());
-        for (float& value : input_) value *= routing.weight[pair];
-        Store(input_.data(), type_, model_dim(), slots.data + (first_rows[place.cell] + place.row) * row_bytes_);
+        WeighRow(out_gradient.data + row * row_bytes_, layer_.router.weighs_input ? 1 : routing.weight[pair],
+                 slots.data + (first_rows[place.cell] + place.row) * row_bytes_);
       };
       ForEachPlacedPair(slots, routing, first_row, out_gradient.valid_rows, block, weigh);
     }
@@ -374,22 +384,19 @@ class HostKernels final : public Kernels {
   void GateGradients(const GateGradientArgs& args) {
     std::vector<float>&token = input_, &gradient = output_;
     for (std::vector<float>* row : {&token, &gradient}) row->resize(model_dim());
-    for (std::vector<float>* row : {&logits_, &probabilities_, &logit_gradients_}) row->resize(layer_.experts);
+    for (std::vector<float>* row : {&logits_, &scores_, &logit_gradients_}) row->resize(layer_.experts);
     FindSlopes(layer_, args.pair_counts, args.batch_tokens, slopes_);
-    std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
+    std::fill_n(args.gate_gradient, GateGradientValues(layer_), 0.0F);
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
-      const size_t first = PairIndex(row, 0), choices = width_;
       Load(args.tokens.data + row * row_bytes_, type_, model_dim(), token.data());
       Load(args.tokens_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
+      FindLogitGradients(args, row);
+      if (layer_.router.weighs_input) {
+        for (float& value : gradient) value *= args.routing.weight[PairIndex(row, 0)];
+      }
       if (args.shared_gradient != nullptr) {
         Accumulate(args.shared_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
       }
-      GateLogits(token, weights_.gate, logits_);
-      const GateScore score = Softmax(logits_, probabilities_);
-      LogitGradients(layer_.gate, probabilities_,
-                     {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
-                     {args.routing_gradient + first, choices}, logit_gradients_);
-      AddRouterLossGradients(slopes_, score, probabilities_, logit_gradients_);
       for (int expert = 0; expert < layer_.experts; ++expert) {
         const float* weights = weights_.gate.data() + expert * model_dim();
         float* weight_gradients = args.gate_gradient + expert * model_dim();
@@ -397,9 +404,24 @@ class HostKernels final : public Kernels {
           gradient[column] += logit_gradients_[expert] * weights[column];
           weight_gradients[column] += logit_gradients_[expert] * token[column];
         }
+        if (layer_.router.bias) args.gate_gradient[layer_.experts * model_dim() + expert] += logit_gradients_[expert];
       }
       Store(gradient.data(), type_, model_dim(), args.in_gradient + row * row_bytes_);
     }
+  }
+
+  // Finds those of the token in input_, whose gradient through its experts is in output_.
+  void FindLogitGradients(const GateGradientArgs& args, int row) {
+    const size_t first = PairIndex(row, 0), choices = width_;
+    GateLogits(input_, weights_.router(), logits_);
+    const GateScore score = Scores(layer_, logits_, scores_);
+    const GatedToken token = {.row = input_, .logits = logits_, .scores = scores_};
+    const float of_input = std::inner_product(input_.begin(), input_.end(), output_.begin(), 0.0F);
+    const std::span<const float> weight_gradients =
+        layer_.router.weighs_input ? std::span(&of_input, 1) : std::span(args.routing_gradient + first, choices);
+    LogitGradients(layer_, token, {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
+                   weight_gradients, logit_gradients_);
+    AddRouterLossGradients(layer_, slopes_, score, token, logit_gradients_);
   }
 
   size_t model_dim() const { return layer_.model_dim; }
@@ -414,7 +436,7 @@ class HostKernels final : public Kernels {
   ExpertFfn ffn_, shared_ffn_;
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, output_, kept_, kept_gradient_;
-  std::vector<float> logits_, probabilities_, logit_gradients_;
+  std::vector<float> logits_, scores_, logit_gradients_;
   RouterLossSlopes slopes_;
 };
 

@@ -18,7 +18,8 @@ struct DeviceExperts {
   friend bool operator==(const DeviceExperts&, const DeviceExperts&) = default;
 };
 struct DeviceWeights {
-  const float* gate = nullptr;  // [E][M]
+  const float* gate = nullptr;                                   // [E][M]
+  const float *gate_bias = nullptr, *correction_bias = nullptr;  // [E]
   DeviceExperts experts, shared;
 
   friend bool operator==(const DeviceWeights&, const DeviceWeights&) = default;

@@ -10,7 +10,19 @@
 namespace moeplan::executor {
 namespace {
 
-enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown, kUpBias, kGateUpBias, kDownBias, kOutputGradient };
+enum Tensor : uint64_t {
+  kInput = 1,
+  kGate,
+  kUp,
+  kGateUp,
+  kDown,
+  kUpBias,
+  kGateUpBias,
+  kDownBias,
+  kOutputGradient,
+  kGateBias,
+  kCorrectionBias
+};
 // Added to the tensors of the shared expert.
 constexpr uint64_t kShared = 16;
 
@@ -158,8 +170,16 @@ ExpertTensorSizes TensorSizesOf(const Layer& layer, const ExpertShard& shard) {
           .down_bias = biased * last_biases};
 }
 
+size_t GateGradientValues(const Layer& layer) {
+  return static_cast<size_t>(layer.experts) * (layer.model_dim + (layer.router.bias ? 1 : 0));
+}
+
 LayerWeightsView::LayerWeightsView(const LayerWeights& weights)
-    : gate(weights.gate), experts(ViewOf(weights.experts)), shared(ViewOf(weights.shared)) {}
+    : gate(weights.gate),
+      gate_bias(weights.gate_bias),
+      correction_bias(weights.correction_bias),
+      experts(ViewOf(weights.experts)),
+      shared(ViewOf(weights.shared)) {}
 
 LayerGradientsView::LayerGradientsView(LayerGradients* gradients) : given(gradients != nullptr) {
   if (!given) return;
@@ -187,6 +207,14 @@ LayerWeights MakeWeights(const Layer& layer, const LayerShard& shard, uint64_t s
   LayerWeights weights;
   const Source gate(layer, seed, kGate, 2 * std::sqrt(3.0 / layer.model_dim));
   for (uint64_t i = 0; i < static_cast<uint64_t>(layer.experts) * layer.model_dim; ++i) weights.gate.push_back(gate(i));
+  const auto biases = [&](bool are_there, Tensor tensor, double scale) {
+    const Source source(layer, seed, tensor, scale);
+    std::vector<float> values(are_there ? layer.experts : 0);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = source(i);
+    return values;
+  };
+  weights.gate_bias = biases(layer.router.bias, kGateBias, 0.5);
+  weights.correction_bias = biases(layer.router.correction_bias, kCorrectionBias, 0.3);
   weights.experts = ExpertMaker(layer, shard.experts, layer.hidden_dim, seed, 0).Make();
   if (layer.shared_hidden_dim == 0) return weights;
   weights.shared = ExpertMaker(layer, shard.shared, layer.shared_hidden_dim, seed, kShared).Make();

@@ -36,8 +36,26 @@ struct ExpertWeights {
   std::vector<float> up_bias, gate_up_bias, down_bias;
 };
 
+// What a router holds, on every rank alike.
+struct GateWeights {
+  std::span<const float> weight;           // [E][M]
+  std::span<const float> bias;             // [E], where the router has one.
+  std::span<const float> correction_bias;  // [E], likewise; it has no gradient.
+};
+// Where gradients of them are added, in the same shapes.
+struct GateGradientsView {
+  std::span<float> weight, bias;
+
+  GateGradientsView() = default;
+  GateGradientsView(std::span<float> weight, std::span<float> bias) : weight(weight), bias(bias) {}
+  GateGradientsView(std::vector<float>& weight) : weight(weight) {}  // NOLINT(google-explicit-constructor)
+};
+// How many values a gradient of them has: that of `weight` and, behind it, of `bias`.
+size_t GateGradientValues(const Layer& layer);
+
 struct LayerWeights {
-  std::vector<float> gate;  // [E][M]
+  std::vector<float> gate;                        // [E][M]
+  std::vector<float> gate_bias, correction_bias;  // [E] each, where the router has them.
   ExpertWeights experts;
   ExpertWeights shared;  // One expert, or none.
 };
@@ -57,11 +75,12 @@ struct ExpertWeightsView {
   std::span<const float> up, gate_up, down, up_bias, gate_up_bias, down_bias;
 };
 struct LayerWeightsView {
-  std::span<const float> gate;
+  std::span<const float> gate, gate_bias, correction_bias;
   ExpertWeightsView experts, shared;
 
   LayerWeightsView() = default;
   LayerWeightsView(const LayerWeights& weights);  // NOLINT(google-explicit-constructor)
+  GateWeights router() const { return {gate, gate_bias, correction_bias}; }
 };
 struct ExpertGradientsView {
   std::span<float> up, gate_up, down, up_bias, gate_up_bias, down_bias;

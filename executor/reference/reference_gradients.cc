@@ -66,6 +66,7 @@ class Ffn {
         gated_(layer.expert_matrices == 3),
         has_biases_(layer.expert_bias),
         function_(FunctionOf(layer)),
+        limit_{layer.swiglu_limit},
         at_(static_cast<size_t>(expert) * model_ * hidden_),
         full_(full),
         x_(Terms::Exactly(rows)),
@@ -79,8 +80,8 @@ class Ffn {
     }
     // What errs of u and g, errs of h by the slopes: where those are steep, h alone would promise too much.
     h_ = Terms::Exactly(OfHidden(function_.value));
-    h_.magnitude += OfHidden(function_.up_slope).cwiseAbs().cwiseProduct(u_.magnitude);
-    if (gated_) h_.magnitude += OfHidden(function_.gate_up_slope).cwiseAbs().cwiseProduct(g_.magnitude);
+    h_.magnitude += UpSlopes().cwiseAbs().cwiseProduct(u_.magnitude);
+    if (gated_) h_.magnitude += GateUpSlopes().cwiseAbs().cwiseProduct(g_.magnitude);
     output_ = h_ * down_;
     output_.AddToRows(BiasOf(full.down_bias, expert, model_));
   }
@@ -91,7 +92,7 @@ class Ffn {
   Terms Backward(const Matrix& output_gradient, ReferenceExpertGradients& gradients) const {
     const Terms y_gradient = Terms::Exactly(output_gradient);
     const Terms h_gradient = y_gradient * down_.transpose();
-    const Terms u_gradient = h_gradient.Times(OfHidden(function_.up_slope));
+    const Terms u_gradient = h_gradient.Times(UpSlopes());
     Terms x_gradient = u_gradient * up_.transpose();
     Append(x_.transpose() * u_gradient, gradients.up);
     Append(h_.transpose() * y_gradient, gradients.down);
@@ -100,7 +101,7 @@ class Ffn {
       Append(y_gradient.SumOfRows(), gradients.down_bias);
     }
     if (!gated_) return x_gradient;
-    const Terms g_gradient = h_gradient.Times(OfHidden(function_.gate_up_slope));
+    const Terms g_gradient = h_gradient.Times(GateUpSlopes());
     x_gradient += g_gradient * GateUp().transpose();
     Append(x_.transpose() * g_gradient, gradients.gate_up);
     if (has_biases_) Append(g_gradient.SumOfRows(), gradients.gate_up_bias);
@@ -109,13 +110,24 @@ class Ffn {
 
  private:
   Matrix OfHidden(double (*function)(double, double)) const {
-    return u_.value.binaryExpr(gated_ ? g_.value : u_.value, function);
+    return u_.value.binaryExpr(gated_ ? g_.value : u_.value, [&](double up, double gate_up) {
+      return function(limit_.Up(up), limit_.GateUp(gate_up));
+    });
+  }
+  Matrix UpSlopes() const {
+    return OfHidden(function_.up_slope).cwiseProduct(u_.value.unaryExpr([&](double up) { return limit_.UpSlope(up); }));
+  }
+  Matrix GateUpSlopes() const {
+    return OfHidden(function_.gate_up_slope).cwiseProduct(g_.value.unaryExpr([&](double gate_up) {
+      return limit_.GateUpSlope(gate_up);
+    }));
   }
   Terms GateUp() const { return FromRows(full_.gate_up, at_, model_, hidden_); }
 
   const int model_, hidden_;
   const bool gated_, has_biases_;
   const ExpertFunction function_;
+  const SwiGluLimit limit_;
   const size_t at_;
   const ExpertWeights& full_;
   const Terms x_, up_, down_;
@@ -157,28 +169,33 @@ class Backward {
 
  private:
   size_t PairAt(int token, int choice) const { return static_cast<size_t>(token) * width_ + choice; }
-  double ProbabilityAt(int token, int choice) const {
-    return probabilities_(token, forward_.experts[PairAt(token, choice)]);
-  }
+  double ScoreAt(int token, int choice) const { return scores_(token, forward_.experts[PairAt(token, choice)]); }
 
   bool draws() const { return layer_.gate == GateKind::kRandom || layer_.gate == GateKind::kHash; }
   // Of several experts that a token chose by their scores.
-  bool renormalises() const { return !draws() && layer_.gate != GateKind::kExpertChoice && width_ > 1; }
+  bool renormalises() const {
+    return !draws() && layer_.gate != GateKind::kExpertChoice && width_ > 1 && !layer_.router.raw_weights;
+  }
+  bool has_sigmoids() const { return layer_.router.score_function == ScoreFunction::kSigmoid; }
 
   void WeighPairs() {
-    const Terms logits = input_ * gate_.transpose();
+    Terms logits = input_ * gate_.transpose();
+    logits.AddToRows(BiasOf(full_.gate_bias, /*expert=*/0, layer_.experts));
     const Matrix highest = logits.value.rowwise().maxCoeff();
-    probabilities_ = (logits.value.colwise() - highest.col(0)).array().exp().matrix();
-    const Matrix all = probabilities_.rowwise().sum();
-    probabilities_.array().colwise() /= all.col(0).array();
+    softmax_ = (logits.value.colwise() - highest.col(0)).array().exp().matrix();
+    const Matrix all = softmax_.rowwise().sum();
+    softmax_.array().colwise() /= all.col(0).array();
+    scores_ = has_sigmoids() ? Matrix((1 + (-logits.value).array().exp()).inverse().matrix()) : softmax_;
+    probabilities_ = scores_;
+    probabilities_.array().colwise() /= scores_.rowwise().sum().array();
     log_sum_exp_ = {highest + all.array().log().matrix(),
                     logits.magnitude.rowwise().maxCoeff() + all.array().log().matrix()};
     for (int token = 0; token < tokens_; ++token) {
       double chosen = 0;
-      for (int choice = 0; choice < width_; ++choice) chosen += ProbabilityAt(token, choice);
+      for (int choice = 0; choice < width_; ++choice) chosen += ScoreAt(token, choice);
       for (int choice = 0; choice < width_; ++choice) {
-        const double probability = ProbabilityAt(token, choice);
-        weights_.push_back(draws() ? 1.0 / width_ : renormalises() ? probability / chosen : probability);
+        const double score = ScoreAt(token, choice) * layer_.router.weight_scale;
+        weights_.push_back(draws() ? 1.0 / width_ : renormalises() ? score / chosen : score);
       }
     }
   }
@@ -197,18 +214,23 @@ class Backward {
     const std::vector<Kept> kept = KeptOf(expert);
     const auto rows = static_cast<Eigen::Index>(kept.size());
     Matrix x(rows, layer_.model_dim), y_gradient(rows, layer_.model_dim);
+    const bool weighs_input = layer_.router.weighs_input;
     for (Eigen::Index i = 0; i < rows; ++i) {
-      x.row(i) = input_.value.row(kept[i].token);
-      y_gradient.row(i) = weights_[kept[i].pair] * output_gradient_.value.row(kept[i].token);
+      const double weight = weights_[kept[i].pair];
+      x.row(i) = (weighs_input ? weight : 1) * input_.value.row(kept[i].token);
+      y_gradient.row(i) = (weighs_input ? 1 : weight) * output_gradient_.value.row(kept[i].token);
     }
     const Ffn ffn(layer_, full_.experts, expert, x);
     const Terms x_gradient = ffn.Backward(y_gradient, result_.experts);
     for (Eigen::Index i = 0; i < rows; ++i) {
-      const auto& gradient = output_gradient_.value.row(kept[i].token);
-      weight_gradients_.value(0, kept[i].pair) = gradient.dot(ffn.output().value.row(i));
-      weight_gradients_.magnitude(0, kept[i].pair) = gradient.cwiseAbs().dot(ffn.output().magnitude.row(i));
-      input_gradient_.value.row(kept[i].token) += x_gradient.value.row(i);
-      input_gradient_.magnitude.row(kept[i].token) += x_gradient.magnitude.row(i);
+      const int token = kept[i].token;
+      const Terms& weighed = weighs_input ? x_gradient : ffn.output();
+      const auto& by = (weighs_input ? input_ : output_gradient_).value.row(token);
+      weight_gradients_.value(0, kept[i].pair) = by.dot(weighed.value.row(i));
+      weight_gradients_.magnitude(0, kept[i].pair) = by.cwiseAbs().dot(weighed.magnitude.row(i));
+      const double weight = weighs_input ? weights_[kept[i].pair] : 1;
+      input_gradient_.value.row(token) += weight * x_gradient.value.row(i);
+      input_gradient_.magnitude.row(token) += weight * x_gradient.magnitude.row(i);
     }
   }
 
@@ -222,6 +244,7 @@ class Backward {
     AddRouterLossGradients(logit_gradients);
     input_gradient_ += logit_gradients * gate_;
     Append(logit_gradients.transpose() * input_, result_.gate);
+    if (layer_.router.bias) Append(logit_gradients.SumOfRows(), result_.gate);
   }
 
   // d weight / d logit of every expert, times the weight's gradient.
@@ -229,13 +252,16 @@ class Backward {
     const int chosen = forward_.experts[pair];
     const auto add = [&](int expert, double share) {
       const double own = expert == chosen ? 1.0 : 0.0;
-      logit_gradients.value(token, expert) += weights_[pair] * (own - share) * weight_gradients_.value(0, pair);
-      logit_gradients.magnitude(token, expert) += weights_[pair] * (own + share) * weight_gradients_.magnitude(0, pair);
+      const double weight = weights_[pair] * (has_sigmoids() ? 1 - scores_(token, expert) : 1);
+      logit_gradients.value(token, expert) += weight * (own - share) * weight_gradients_.value(0, pair);
+      logit_gradients.magnitude(token, expert) += weight * (own + share) * weight_gradients_.magnitude(0, pair);
     };
     if (renormalises()) {
       for (int choice = 0; choice < width_; ++choice) {
-        add(forward_.experts[PairAt(token, choice)], weights_[PairAt(token, choice)]);
+        add(forward_.experts[PairAt(token, choice)], weights_[PairAt(token, choice)] / layer_.router.weight_scale);
       }
+    } else if (has_sigmoids()) {
+      add(chosen, 0);
     } else {
       for (int expert = 0; expert < layer_.experts; ++expert) add(expert, probabilities_(token, expert));
     }
@@ -263,11 +289,11 @@ class Backward {
       double mean = 0;
       for (int expert = 0; expert < layer_.experts; ++expert) mean += shares[expert] * probabilities_(token, expert);
       for (int expert = 0; expert < layer_.experts; ++expert) {
-        const double probability = probabilities_(token, expert);
-        logit_gradients.value(token, expert) +=
-            probability * (balance * (shares[expert] - mean) + z * log_sum_exp_.value(token, 0));
-        logit_gradients.magnitude(token, expert) +=
-            probability * (balance * (shares[expert] + mean) + z * log_sum_exp_.magnitude(token, 0));
+        const double probability = probabilities_(token, expert) * (has_sigmoids() ? 1 - scores_(token, expert) : 1);
+        logit_gradients.value(token, expert) += probability * balance * (shares[expert] - mean) +
+                                                softmax_(token, expert) * z * log_sum_exp_.value(token, 0);
+        logit_gradients.magnitude(token, expert) += probability * balance * (shares[expert] + mean) +
+                                                    softmax_(token, expert) * z * log_sum_exp_.magnitude(token, 0);
       }
     }
   }
@@ -277,9 +303,9 @@ class Backward {
   const ReferenceOutput& forward_;
   const int width_, tokens_;
   const Terms input_, output_gradient_, gate_;
-  Matrix probabilities_;         // [B·L][E]
-  Terms log_sum_exp_;            // [B·L][1]
-  std::vector<double> weights_;  // Of each pair.
+  Matrix softmax_, scores_, probabilities_;  // [B·L][E]: of the logits; what weights are made of; over their sum.
+  Terms log_sum_exp_;                        // [B·L][1]
+  std::vector<double> weights_;              // Of each pair.
   Terms input_gradient_, weight_gradients_;
   ReferenceGradients result_;
 };

@@ -31,7 +31,7 @@ struct ReferenceExpertGradients {
 
 struct ReferenceGradients {
   ReferenceGradient input;  // [B·L][M]
-  ReferenceGradient gate;   // [E][M]
+  ReferenceGradient gate;   // [E][M], and behind it [E] of the bias, where the router has one.
   ReferenceExpertGradients experts, shared;
 };
 

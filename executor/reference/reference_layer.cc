@@ -35,7 +35,9 @@ Computed FeedForward(const Layer& layer, const ExpertWeights& full, int expert, 
   };
   const Matrix up = through(full.up, full.up_bias);
   const Matrix gate_up = layer.expert_matrices == 3 ? through(full.gate_up, full.gate_up_bias) : up;
-  const Matrix hidden = up.binaryExpr(gate_up, FunctionOf(layer).value);
+  const SwiGluLimit limit = {layer.swiglu_limit};
+  const Matrix hidden =
+      up.binaryExpr(gate_up, [&](double u, double g) { return FunctionOf(layer).value(limit.Up(u), limit.GateUp(g)); });
   const Matrix down = ExpertMatrix(full.down, expert, hidden_dim, model), bias = Bias(full.down_bias, expert, model);
   return {(hidden * down).rowwise() + bias.row(0),
           (hidden.cwiseAbs() * down.cwiseAbs()).rowwise() + bias.cwiseAbs().row(0)};
@@ -51,21 +53,22 @@ struct Pair {
 };
 
 // All pairs, in lexicographic order. Where experts choose, every expert is a choice of every token.
-std::vector<Pair> PairsOf(const Layer& layer, const std::vector<float>& gate, const std::vector<float>& input,
-                          int tokens) {
+std::vector<Pair> PairsOf(const Layer& layer, const GateWeights& gate, const std::vector<float>& input, int tokens) {
   const int width = RoutingWidth(layer);
-  std::vector<float> logits(layer.experts), probabilities(layer.experts), weights(width);
+  std::vector<float> logits(layer.experts), scores(layer.experts), weights(width);
+  std::vector<float> keys(layer.experts + layer.router.expert_groups);
   std::vector<int32_t> experts(width);
   std::vector<Pair> pairs;
   for (int token = 0; token < tokens; ++token) {
     const std::span row = std::span(input).subspan(static_cast<size_t>(token) * layer.model_dim, layer.model_dim);
     GateLogits(row, gate, logits);
-    const GateScore score = Softmax(logits, probabilities);
+    const GateScore score = Scores(layer, logits, scores);
     if (layer.gate == GateKind::kExpertChoice) {
       for (int expert = 0; expert < width; ++expert) experts[expert] = expert;
-      weights = probabilities;
+      weights = scores;
     } else {
-      ChooseExperts(layer.gate, {.index = token, .row = row, .probabilities = probabilities}, logits, experts, weights);
+      ChooseExperts(layer, {.index = token, .row = row, .logits = logits, .scores = scores}, gate.correction_bias, keys,
+                    experts, weights);
     }
     for (int choice = 0; choice < width; ++choice) {
       pairs.push_back({token, choice, experts[choice], weights[choice], score.largest_probability});
@@ -100,7 +103,7 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
                                  int capacity, int slices) {
   const int tokens = static_cast<int>(input.size() / layer.model_dim);
   const int slice_tokens = (tokens + slices - 1) / slices;
-  const std::vector<Pair> pairs = PairsOf(layer, full.gate, input, tokens);
+  const std::vector<Pair> pairs = PairsOf(layer, LayerWeightsView(full).router(), input, tokens);
   const std::vector<Pair> kept = KeptOf(layer, pairs, capacity, slice_tokens);
   ReferenceOutput result;
   for (const Pair& pair : pairs) result.experts.push_back(pair.expert);
@@ -114,11 +117,14 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
     std::ranges::copy_if(kept, std::back_inserter(own), [&](const Pair& pair) { return pair.expert == expert; });
     if (own.empty()) continue;
     Matrix chosen(own.size(), layer.model_dim);
-    for (size_t i = 0; i < own.size(); ++i) chosen.row(i) = rows.row(own[i].token);
+    const auto weight_on = [&](const Pair& pair, bool input) {
+      return layer.router.weighs_input == input ? pair.weight : 1;
+    };
+    for (size_t i = 0; i < own.size(); ++i) chosen.row(i) = weight_on(own[i], true) * rows.row(own[i].token);
     const Computed computed = FeedForward(layer, full.experts, expert, chosen);
     for (size_t i = 0; i < own.size(); ++i) {
-      output.row(own[i].token) += own[i].weight * computed.output.row(i);
-      magnitude.row(own[i].token) += own[i].weight * computed.magnitude.row(i);
+      output.row(own[i].token) += weight_on(own[i], false) * computed.output.row(i);
+      magnitude.row(own[i].token) += weight_on(own[i], false) * computed.magnitude.row(i);
     }
   }
   if (layer.shared_hidden_dim > 0) {

@@ -624,16 +624,17 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const GateGradientOp& op, TaskId, Stream& stream) {
-    context_.kernels.GateGradient({.tokens = TokensOf(op.tokens),
-                                   .routing = OwnBlockOf(op.routing),
-                                   .routing_gradient = reinterpret_cast<const float*>(DataOf(op.routing_gradient)),
-                                   .tokens_gradient = DataOf(op.tokens_gradient),
-                                   .shared_gradient = OptionalDataOf(op.shared_gradient),
-                                   .in_gradient = DataOf(op.in_gradient),
-                                   .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient)),
-                                   .batch_tokens = BatchTokens(),
-                                   .pair_counts = PairCountsOf(op.pair_counts)},
-                                  stream);
+    context_.kernels.GateGradient(
+        {.tokens = TokensOf(op.tokens),
+         .routing = OwnBlockOf(op.routing),
+         .routing_gradient = reinterpret_cast<const float*>(OptionalDataOf(op.routing_gradient)),
+         .tokens_gradient = DataOf(op.tokens_gradient),
+         .shared_gradient = OptionalDataOf(op.shared_gradient),
+         .in_gradient = DataOf(op.in_gradient),
+         .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient)),
+         .batch_tokens = BatchTokens(),
+         .pair_counts = PairCountsOf(op.pair_counts)},
+        stream);
   }
 
   void Launch(const SharedExpertOp& op, TaskId, Stream& stream) {

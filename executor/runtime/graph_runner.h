@@ -139,8 +139,8 @@ class GraphRunner {
   // B·L rows of M elements: write before Enqueue, read after Synchronize (device memory).
   virtual std::byte* input() = 0;
   virtual const std::byte* output() const = 0;
-  // The same for graphs with backward tasks, and the gate's gradient: E rows of M floats. It is that of the own source
-  // batch, whole on every rank of the MP group. Those of the experts: see Kernels.
+  // The same for graphs with backward tasks, and the gate's gradient: GateGradientValues. It is that of the own
+  // source batch, whole on every rank of the MP group. Those of the experts: see Kernels.
   virtual std::byte* output_gradient() = 0;
   virtual const std::byte* input_gradient() const = 0;
   virtual const float* gate_gradient() const = 0;

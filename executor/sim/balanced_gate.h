@@ -2,8 +2,6 @@
 // i mod E. See sim_kernels.h.
 #pragma once
 
-#include <vector>
-
 #include "executor/host/host_gate.h"
 #include "executor/kernels.h"
 
@@ -11,7 +9,7 @@ namespace moeplan::executor {
 
 class BalancedGate {
  public:
-  explicit BalancedGate(const Layer& layer) : layer_(layer), gate_(layer, no_weights_) {}
+  explicit BalancedGate(const Layer& layer) : layer_(layer), gate_(layer, GateWeights()) {}
 
   // These write counts and sums alone.
   void Route(const GateArgs& args) const;
@@ -21,7 +19,6 @@ class BalancedGate {
   int32_t PairsOf(int expert, const GateArgs& args) const;
 
   const Layer layer_;
-  const std::vector<float> no_weights_;
   HostGate gate_;
 };
 

@@ -47,6 +47,16 @@ class Fields {
     Fail(name, Shown(*value), StrCat("a whole number of ", least, " to ", most));
     return otherwise;
   }
+  // A number above 0, or `otherwise` where there is none.
+  double Positive(Names names, double otherwise) {
+    std::string name;
+    const Json* value = Find(names, &name);
+    if (value == nullptr) return otherwise;
+    const double number = value->is_number() ? value->get<double>() : std::nan("");
+    if (std::isfinite(number) && number > 0) return number;
+    Fail(name, Shown(*value), "a finite number above 0");
+    return otherwise;
+  }
   int Needed(Names names, int most) {
     if (!Has(names)) Missing(names);
     return Number(names, 1, most, 1);
@@ -246,6 +256,100 @@ bool IsGated(Fields& fields, const std::string& model_type) {
   return !alone || model_type.starts_with("gemma");
 }
 
+// How the class of a model type routes, where its config leaves it open. Read from modeling_*.py of Hugging Face's
+// transformers, and from the code that publishers ship beside their weights.
+struct RouterClass {
+  std::string_view model_type;
+  ScoreFunction function = ScoreFunction::kSoftmax;
+  bool raw_weights = false, correction_bias = false;
+  std::string_view beyond;  // What Router has no words for; empty: nothing.
+};
+constexpr ScoreFunction kSoftmax = ScoreFunction::kSoftmax, kSigmoid = ScoreFunction::kSigmoid;
+constexpr std::string_view kSharedGate = "the shared expert has a gate of its own";
+constexpr RouterClass kRouterClasses[] = {
+    {"mixtral"},
+    {"minimax"},
+    {"granitemoe"},
+    {"granitemoeshared"},
+    {"jetmoe"},
+    {"dbrx"},
+    {"hunyuan_v1_moe"},
+    {"gpt_oss"},
+    {"switch_transformers", kSoftmax, true},
+    {"qwen3_moe", kSoftmax, true},
+    {"olmoe", kSoftmax, true},
+    {"flex_olmo", kSoftmax, true},
+    {"deepseek_v2", kSoftmax, true},
+    {"deepseek_v3", kSigmoid, false, true},
+    {"kimi_k2", kSigmoid, false, true},
+    {"kimi_linear", kSigmoid, false, true},
+    {"glm4_moe", kSigmoid, false, true},
+    {"glm4v_moe", kSigmoid, false, true},
+    {"glm4v_moe_text", kSigmoid, false, true},
+    {"lfm2_moe", kSigmoid, false, true},
+    {"dots1", kSigmoid, true, true},
+    {"minimax_m2", kSigmoid},
+    {"llama4", kSigmoid, true},
+    {"llama4_text", kSigmoid, true},
+    {"qwen2_moe", kSoftmax, true, false, kSharedGate},
+    {"qwen3_next", kSoftmax, false, false, kSharedGate},
+    {"qwen3_5_moe", kSoftmax, false, false, kSharedGate},
+    {"qwen3_5_moe_text", kSoftmax, false, false, kSharedGate},
+    {"ernie4_5_moe", kSoftmax, false, false, "choices among probabilities of a softmax are corrected by a bias"},
+    {"phimoe", kSoftmax, false, false, "experts are chosen one after the other, by sparsemixer"},
+};
+
+// A group that routing is not limited to is no group: 0 of them are 1.
+void ReadGroups(Fields& fields, ModelConfig& model) {
+  Router& router = model.router;
+  const Names groups = {"n_group", "num_expert_group"};
+  if (fields.Text({"topk_method"}) == "greedy") return;  // DeepSeek-V2-Lite.
+  router.expert_groups = std::max(1, fields.Number(groups, 0, model.experts, 1));
+  router.groups_per_token = fields.Number({"topk_group"}, 0, model.experts, router.expert_groups);
+  if (router.groups_per_token == 0) router.groups_per_token = router.expert_groups;
+  if (model.experts % router.expert_groups != 0) {
+    fields.Fail("n_group", StrCat(router.expert_groups), StrCat("a divisor of the ", model.experts, " experts"));
+  } else if (router.groups_per_token > router.expert_groups ||
+             model.top_k > model.experts / router.expert_groups * router.groups_per_token) {
+    fields.Fail(
+        "topk_group", StrCat(router.groups_per_token),
+        StrCat("at most the ", router.expert_groups, " groups, and so many that they have ", model.top_k, " experts"));
+  }
+}
+
+// Scores, weights and biases. A plan needs none of them, so that what is not known is noted rather than refused.
+void ReadRouter(Fields& fields, ModelConfig& model) {
+  Router& router = model.router;
+  const std::string& type = model.model_type;
+  const auto* const known = std::ranges::find(kRouterClasses, type, &RouterClass::model_type);
+  const RouterClass by_class = known == std::end(kRouterClasses) ? RouterClass() : *known;
+  const std::string function = fields.Text({"scoring_func", "score_function", "moe_router_activation_func"});
+  const bool corrects = function == "noaux_tc" || fields.Text({"topk_method"}) == "noaux_tc";
+  const bool sigmoid = function.empty() ? by_class.function == kSigmoid || corrects : function != "softmax";
+  router.score_function = sigmoid ? kSigmoid : kSoftmax;
+  router.correction_bias =
+      sigmoid && fields.Flag({"use_routing_bias", "use_expert_bias", "moe_router_enable_expert_bias"},
+                             by_class.correction_bias || corrects);
+  router.raw_weights = !fields.Flag({"norm_topk_prob", "moe_renormalize"}, !by_class.raw_weights);
+  router.weight_scale = fields.Positive({"routed_scaling_factor", "moe_routed_scaling_factor"}, 1);
+  const bool is_llama = type.starts_with("llama4"), is_gpt_oss = type == "gpt_oss";
+  router.bias = is_gpt_oss;
+  router.weighs_input = is_llama && model.top_k == 1;
+  model.expert_bias = is_gpt_oss;
+  model.swiglu_limit = is_gpt_oss ? fields.Positive({"swiglu_limit"}, 7) : 0;
+
+  model.router_note = by_class.beyond;
+  if (known == std::end(kRouterClasses)) {
+    model.router_note = StrCat("how model type \"", type, "\" routes is not known here beyond what the config says");
+  } else if (sigmoid && !function.empty() && function != "sigmoid" && function != "noaux_tc") {
+    model.router_note = StrCat("scores are ", function);
+  } else if (is_llama && model.top_k > 1) {
+    model.router_note = "weights multiply what several experts get";
+  } else if (model.top_k == 1 && !router.raw_weights) {
+    model.router_note = "the weight of a single expert is 1, and not its score";
+  }
+}
+
 void ReadExperts(Fields& fields, ModelConfig& model) {
   model.experts = fields.Number(
       {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "ffn_config.moe_num_experts"}, 0,
@@ -263,18 +367,8 @@ void ReadExperts(Fields& fields, ModelConfig& model) {
   if (model.top_k > model.experts) {
     fields.Fail("num_experts_per_tok", StrCat(model.top_k), StrCat("at most the ", model.experts, " experts"));
   }
-  // 0: routing is not limited.
-  model.expert_groups = std::max(1, fields.Number({"n_group"}, 0, model.experts, 1));
-  model.groups_per_token = fields.Number({"topk_group"}, 0, model.experts, model.expert_groups);
-  if (model.groups_per_token == 0) model.groups_per_token = model.expert_groups;
-  if (model.experts % model.expert_groups != 0) {
-    fields.Fail("n_group", StrCat(model.expert_groups), StrCat("a divisor of the ", model.experts, " experts"));
-  } else if (model.groups_per_token > model.expert_groups ||
-             model.top_k > model.experts / model.expert_groups * model.groups_per_token) {
-    fields.Fail(
-        "topk_group", StrCat(model.groups_per_token),
-        StrCat("at most the ", model.expert_groups, " groups, and so many that they have ", model.top_k, " experts"));
-  }
+  ReadGroups(fields, model);
+  ReadRouter(fields, model);
   model.expert_hidden_dim =
       fields.Number({"moe_intermediate_size", "expert_ffn_hidden_size"}, 1, kMostOf, model.dense_hidden_dim);
   if (model.expert_hidden_dim == 0) fields.Missing({"moe_intermediate_size", "intermediate_size"});

@@ -49,4 +49,17 @@ double TotalExpertParameters(const ModelConfig& model) {
   return static_cast<double>(model.moe_layers()) * model.experts * ExpertParameters(model);
 }
 
+Layer LayerOf(const ModelConfig& model) {
+  return {.model_dim = model.model_dim,
+          .hidden_dim = model.expert_hidden_dim,
+          .experts = model.experts,
+          .top_k = model.top_k,
+          .capacity_factor = 1,
+          .expert_matrices = model.ffn_matrices(),
+          .router = model.router,
+          .swiglu_limit = model.swiglu_limit,
+          .expert_bias = model.expert_bias,
+          .shared_hidden_dim = model.shared_hidden_dim};
+}
+
 }  // namespace moeplan

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "models/workload/workload.h"
+
 namespace moeplan {
 
 // Attention whose keys, values and, where q_rank is above 0, queries pass a narrow vector (DeepSeek-V2 §2.1).
@@ -37,8 +39,10 @@ struct ModelConfig {
   std::vector<bool> windowed_layer;  // Of each layer; empty: none.
   int experts = 0;                   // E of each such layer; 0: the model is dense.
   int top_k = 0;                     // k
-  // Experts lie in so many equal groups, in their order, and a token's are of so many of them.
-  int expert_groups = 1, groups_per_token = 1;
+  Router router;              // Of its gates, which are TOP_K.
+  std::string router_note;    // What of them `router` does not say, as a clause; empty: nothing.
+  double swiglu_limit = 0;    // As Layer's; 0: there is none.
+  bool expert_bias = false;
   int expert_hidden_dim = 0;  // H of one expert.
   int shared_hidden_dim = 0;  // Of all experts together that every token visits; 0: there is none.
   bool gated_mlp = false;     // Three matrices (SwiGLU and the like) instead of two.
@@ -65,5 +69,9 @@ double EmbeddingParameters(const ModelConfig& model);     // In and out, once wh
 // P1 and P2 of design.md §4: everything but the experts, shared ones included, and the experts.
 double TotalDenseParameters(const ModelConfig& model);
 double TotalExpertParameters(const ModelConfig& model);
+
+// The layer of its experts, in the bytes and with the capacity factor of a plain request; without batch and sequence,
+// which no model has.
+Layer LayerOf(const ModelConfig& model);
 
 }  // namespace moeplan

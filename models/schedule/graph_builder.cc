@@ -98,7 +98,7 @@ BufferId GraphBuilder::GateGradientBuffer(const std::string& name) {
   return AddBuffer({.name = name,
                     .rows_per_cell = graph_.layer.experts,
                     .expected_rows_per_cell = static_cast<double>(graph_.layer.experts),
-                    .row_bytes = kFloatBytes * graph_.layer.model_dim,
+                    .row_bytes = kFloatBytes * (graph_.layer.model_dim + (graph_.layer.router.bias ? 1 : 0)),
                     .float_rows = true});
 }
 

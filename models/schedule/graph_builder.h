@@ -18,6 +18,7 @@ class GraphBuilder {
   GraphBuilder(const Workload& workload, const Cluster& cluster, std::vector<int> chunk_units = {});
 
   const LayerSizes& sizes() const { return sizes_; }
+  const Layer& layer() const { return graph_.layer; }
   const Layout& layout() const { return graph_.layout; }
   bool trains() const { return trains_; }
   // Whether the gradient of the router's load-balance loss counts.

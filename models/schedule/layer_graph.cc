@@ -122,7 +122,9 @@ class LayerGraph {
     GraphBuilder::SharedGradients shared;
     const auto meanwhile = [&] {
       shared = build_.SharedInputGradient(gradient);
-      routing_gradient = build_.RoutingGradient(own_gradient, home_, gated_.routing);
+      if (!build_.layer().router.weighs_input) {
+        routing_gradient = build_.RoutingGradient(own_gradient, home_, gated_.routing);
+      }
     };
     const auto afterwards = [&] {
       for (const auto& add : weight_gradients_) add();

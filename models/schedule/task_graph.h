@@ -209,7 +209,8 @@ struct DispatchGradientOp {
 };
 // The mirror of GateOp in the own block: the gradient of the gate's weights, and that of its input added to what came
 // through the experts and through the shared one. The losses of the router count as the layer's coefficients say; that
-// of its load needs the counts of every slice of the source batch.
+// of its load needs the counts of every slice of the source batch. Where weights multiply what experts get there is no
+// routing_gradient, and tokens_gradient is that of what they got.
 struct GateGradientOp {
   BufferId tokens, routing, routing_gradient, tokens_gradient, in_gradient, gate_gradient;
   BufferId shared_gradient = kNoBuffer, pair_counts = kNoBuffer;

@@ -59,6 +59,7 @@ const OwnExpert& OwnExpertOf(ExpertKind kind) {
 
 ExpertFunction FunctionOf(const Layer& layer) {
   if (layer.expert_kind != ExpertKind::kFfn) return OwnExpertOf(layer.expert_kind).function;
+  if (layer.swiglu_limit > 0) return ShippedFunctionOf<GptOssSwiGlu>();
   return layer.expert_matrices == SwiGlu::kMatrices ? ShippedFunctionOf<SwiGlu>() : ShippedFunctionOf<Gelu>();
 }
 

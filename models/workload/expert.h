@@ -2,13 +2,15 @@
 //
 // An expert is h = f(x·up, x·gate_up), y = h·down, where an expert of two matrices has no gate_up; its hidden columns
 // are cut over the ranks of an ESP group, so that f takes each column by itself. FFN is GELU(up), exact, by
-// erf; with three matrices up · SiLU(gate_up).
+// erf; with three matrices up · SiLU(gate_up) or, where the layer has a swiglu_limit, that of GPT-OSS,
+// (up + 1) · gate_up · sigmoid(1.702 · gate_up), of what SwiGluLimit makes of both.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <string>
 
+#include "models/host_and_device.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -23,6 +25,29 @@ struct ExpertFunction {
   double (*value)(double up, double gate_up) = nullptr;
   double (*up_slope)(double up, double gate_up) = nullptr;
   double (*gate_up_slope)(double up, double gate_up) = nullptr;
+};
+
+// What GPT-OSS's experts compute with of what their first matrices gave: gate_up is at most the limit, and up within it
+// either way. Values beyond have no slope.
+struct SwiGluLimit {
+  double limit = 0;  // 0: there is none.
+
+  template <typename T>
+  MOEPLAN_HD T Up(T up) const {
+    return limit == 0 ? up : up > T(limit) ? T(limit) : up < T(-limit) ? T(-limit) : up;
+  }
+  template <typename T>
+  MOEPLAN_HD T GateUp(T gate_up) const {
+    return limit == 0 || !(gate_up > T(limit)) ? gate_up : T(limit);
+  }
+  template <typename T>
+  MOEPLAN_HD T UpSlope(T up) const {
+    return limit != 0 && (up > T(limit) || up < T(-limit)) ? 0 : 1;
+  }
+  template <typename T>
+  MOEPLAN_HD T GateUpSlope(T gate_up) const {
+    return limit != 0 && gate_up > T(limit) ? 0 : 1;
+  }
 };
 
 // The loops of ExpertFunction for a type F, in blocks of values of their own, which compilers make vector code whatever
@@ -80,7 +105,7 @@ ExpertFunction ExpertFunctionOf() {
           .gate_up_slope = [](double up, double gate_up) { return F::GateUpSlope(up, gate_up); }};
 }
 
-// That of the layer's experts, and of its shared one.
+// That of the layer's experts, and of its shared one; its arguments are within SwiGluLimit.
 ExpertFunction FunctionOf(const Layer& layer);
 
 // A kind of expert that a program adds.

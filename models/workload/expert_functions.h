@@ -64,11 +64,38 @@ struct SwiGlu {
     const T sigmoid = Sigmoid(gate_up);
     return {.up = gate_up * sigmoid, .gate_up = up * sigmoid * (1 + gate_up * (1 - sigmoid))};
   }
-
- private:
   template <typename T>
   MOEPLAN_HD static T Sigmoid(T x) {
     return vector_math::Reciprocal(1 + vector_math::Exp(-x));
+  }
+};
+
+// That of GPT-OSS (GptOssExperts of Hugging Face's transformers), of arguments within SwiGluLimit.
+struct GptOssSwiGlu {
+  static constexpr int kMatrices = 3;
+
+  template <typename T>
+  MOEPLAN_HD static T Hidden(T up, T gate_up) {
+    return (up + 1) * (gate_up * SwiGlu::Sigmoid(Steep(gate_up)));
+  }
+  template <typename T>
+  MOEPLAN_HD static T UpSlope(T up, T gate_up) {
+    return Slopes(up, gate_up).up;
+  }
+  template <typename T>
+  MOEPLAN_HD static T GateUpSlope(T up, T gate_up) {
+    return Slopes(up, gate_up).gate_up;
+  }
+  template <typename T>
+  MOEPLAN_HD static ExpertSlopes<T> Slopes(T up, T gate_up) {
+    const T sigmoid = SwiGlu::Sigmoid(Steep(gate_up));
+    return {.up = gate_up * sigmoid, .gate_up = (up + 1) * sigmoid * (1 + Steep(gate_up) * (1 - sigmoid))};
+  }
+
+ private:
+  template <typename T>
+  MOEPLAN_HD static T Steep(T gate_up) {
+    return T(1.702) * gate_up;
   }
 };
 

@@ -14,6 +14,14 @@ std::string_view Name(GateKind gate) {
   return "?";
 }
 
+std::string_view Name(ScoreFunction function) {
+  switch (function) {
+    case ScoreFunction::kSoftmax: return "SOFTMAX";
+    case ScoreFunction::kSigmoid: return "SIGMOID";
+  }
+  return "?";
+}
+
 std::string_view Name(Phase phase) {
   switch (phase) {
     case Phase::kForward: return "FORWARD";

@@ -9,6 +9,7 @@ namespace moeplan {
 
 // "?" beyond the last, so that NamedValue (models/own_names.h) reads them, too.
 std::string_view Name(GateKind gate);
+std::string_view Name(ScoreFunction function);
 std::string_view Name(Phase phase);
 std::string_view Name(CapacityPassing passing);
 

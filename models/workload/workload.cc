@@ -8,6 +8,7 @@
 #include "models/text.h"
 #include "models/workload/expert.h"
 #include "models/workload/groups.h"
+#include "models/workload/names.h"
 
 namespace moeplan {
 namespace {
@@ -50,6 +51,47 @@ Status CheckCapacity(const Layer& layer) {
   return FiniteAtLeast("layer.receiveFactor", layer.receive_factor, 1);
 }
 
+Status CheckGroups(const Layer& layer) {
+  const int groups = layer.router.expert_groups, chosen = layer.router.groups_per_token;
+  if (groups < 1 || layer.experts % groups != 0) {
+    return BadField("layer.router.expertGroups", StrCat(groups),
+                    StrCat("a divisor of layer.experts, which is ", layer.experts));
+  }
+  const int of_group = layer.experts / groups, needed = (layer.top_k + of_group - 1) / of_group;
+  if (chosen < needed || chosen > groups) {
+    return BadField("layer.router.groupsPerToken", StrCat(chosen),
+                    StrCat(needed, " to ", groups, ", so that there are layer.topK experts to choose among"));
+  }
+  if (LimitsGroups(layer.router) && layer.router.correction_bias && of_group < 2) {
+    return BadField("layer.router.expertGroups", StrCat(groups),
+                    "groups of at least 2 experts, as with correctionBias the two best of a group count");
+  }
+  return OkStatus();
+}
+
+Status CheckRouter(const Layer& layer) {
+  const Router& router = layer.router;
+  RETURN_IF_ERROR(Positive("layer.router.weightScale", router.weight_scale));
+  if (layer.gate != GateKind::kTopK && router != Router()) {
+    return BadField("layer.router", "an object", StrCat("none with gate ", Name(layer.gate), ", but with TOP_K"));
+  }
+  if (router.correction_bias && router.score_function != ScoreFunction::kSigmoid) {
+    return BadField("layer.router.correctionBias", "true", "false unless layer.router.scoreFunction is SIGMOID");
+  }
+  if (router.weighs_input && layer.top_k != 1) {
+    return BadField("layer.router.weighsInput", "true",
+                    StrCat("false unless layer.topK is 1, and it is ", layer.top_k));
+  }
+  return CheckGroups(layer);
+}
+
+Status CheckSwiGluLimit(const Layer& layer) {
+  RETURN_IF_ERROR(FiniteAtLeast("layer.swigluLimit", layer.swiglu_limit, 0));
+  if (layer.swiglu_limit == 0 || (layer.expert_matrices == 3 && layer.expert_kind == ExpertKind::kFfn))
+    return OkStatus();
+  return BadField("layer.swigluLimit", StrCat(layer.swiglu_limit), "0 unless experts are FFN of 3 matrices");
+}
+
 Status CheckLayer(const Layer& layer) {
   RETURN_IF_ERROR(AtLeastOne("layer.batch", layer.batch));
   RETURN_IF_ERROR(AtLeastOne("layer.sequenceLength", layer.sequence_length));
@@ -80,7 +122,8 @@ Status CheckLayer(const Layer& layer) {
   if (layer.gate == GateKind::kSwitch && layer.top_k != 1) {
     return BadField("layer.topK", StrCat(layer.top_k), "1, because layer.gate is SWITCH");
   }
-  return OkStatus();
+  RETURN_IF_ERROR(CheckSwiGluLimit(layer));
+  return CheckRouter(layer);
 }
 
 Status CheckDegrees(const Layout& layout) {
@@ -272,6 +315,8 @@ Layer WithSlots(Layer layer, const Layout& layout, int slots) {
   MOEPLAN_CHECK(SizesOf(layer, layout).slots == slots);
   return layer;
 }
+
+bool LimitsGroups(const Router& router) { return router.groups_per_token < router.expert_groups; }
 
 int RoutingWidth(const Layer& layer) { return layer.gate == GateKind::kExpertChoice ? layer.experts : layer.top_k; }
 

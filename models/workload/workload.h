@@ -15,6 +15,8 @@
 namespace moeplan {
 
 enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
+// What a router makes of a token's logits before it weighs experts by them.
+enum class ScoreFunction { kSoftmax, kSigmoid };
 enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };  // And own ones.
 template <>
 inline constexpr int kBuiltIn<Codec> = 6;
@@ -31,6 +33,22 @@ enum class CapacityPassing { kExact, kPadded };
 // What of a layer is computed again in the backward pass rather than kept: nothing, the attention scores, or all.
 enum class Recompute { kNone, kSelective, kFull };
 inline constexpr int kMaxZeroStage = 3;
+
+// How a TOP_K gate makes choices and weights of a token's logits z, of which each expert has one. What follows from it
+// stands in executor/gate_scores.h. The default is what the papers have: of a softmax over all experts the largest.
+struct Router {
+  ScoreFunction score_function = ScoreFunction::kSoftmax;
+  bool raw_weights = false;  // Weights are the chosen experts' scores; else, of several, parts of their sum.
+  double weight_scale = 1;   // What every weight is multiplied with.
+  // Experts are cut into groups of neighbours, and a token chooses among those of its best groups alone: of the largest
+  // logit or, where choices are corrected, of the largest sum of two corrected scores.
+  int expert_groups = 1, groups_per_token = 1;
+  bool correction_bias = false;  // Experts are chosen by their scores plus a bias that weights do not have.
+  bool bias = false;             // Logits have a bias, which learns.
+  bool weighs_input = false;     // A token's weight multiplies what its expert gets, rather than what it gives.
+
+  friend bool operator==(const Router&, const Router&) = default;
+};
 
 struct Layer {
   int batch = 0;            // B, samples per tensor-parallel group.
@@ -50,6 +68,9 @@ struct Layer {
   int expert_matrices = 2;    // 3 with a second matrix beside the first.
   ExpertKind expert_kind = ExpertKind::kFfn;
   GateKind gate = GateKind::kTopK;
+  Router router;
+  // Above 0, with three matrices: the limit of GPT-OSS's SwiGLU (models/workload/expert.h); 0: SwiGLU has none.
+  double swiglu_limit = 0;
   bool expert_bias = false;   // After the first matrix (SwiGLU: the first two) and after the last, of every expert.
   int shared_hidden_dim = 0;  // Of an expert that every token visits, cut over MP; 0: there is none.
   // What the router's losses (executor/router_statistics.h) of a source batch count in the job's; 0: nothing.
@@ -149,6 +170,9 @@ Layer WithSlots(Layer layer, const Layout& layout, int slots);
 // The names of the contract, such as "FP8".
 std::string_view Name(Codec codec);
 std::string_view Name(ExpertKind kind);
+
+// Whether a token's choices are limited to the experts of some groups.
+bool LimitsGroups(const Router& router);
 
 // How many experts the routing of a token has room for: the k it chooses, or, where experts choose, all of them.
 int RoutingWidth(const Layer& layer);

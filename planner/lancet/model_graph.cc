@@ -47,7 +47,7 @@ class Costs {
  public:
   Costs(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile)
       : options_(options),
-        layer_(LayerOf(model, options)),
+        layer_(RoutedLayerOf(model, options)),
         layout_{.expert_parallel = options.expert_parallel},
         book_(profile, model.model_dim, options.bytes_per_element),
         of_layer_(book_.ForLayer(layer_, layout_)),
@@ -89,16 +89,15 @@ class Costs {
   }
 
  private:
-  static Layer LayerOf(const ModelConfig& model, const ModelGraphOptions& options) {
-    return {.batch = options.batch,
-            .sequence_length = options.sequence_length,
-            .model_dim = model.model_dim,
-            .hidden_dim = model.expert_hidden_dim,
-            .experts = model.experts,
-            .top_k = model.top_k,
-            .capacity_factor = options.capacity_factor,
-            .bytes_per_element = options.bytes_per_element,
-            .expert_matrices = model.ffn_matrices()};
+  // Without the shared expert, which is an instruction of its own.
+  static Layer RoutedLayerOf(const ModelConfig& model, const ModelGraphOptions& options) {
+    Layer layer = LayerOf(model);
+    layer.batch = options.batch;
+    layer.sequence_length = options.sequence_length;
+    layer.capacity_factor = options.capacity_factor;
+    layer.bytes_per_element = options.bytes_per_element;
+    layer.shared_hidden_dim = 0;
+    return layer;
   }
   static Kernel ProductOf(Side side) {
     if (side == Side::kForward) return Kernel::kLinear;

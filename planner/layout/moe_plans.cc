@@ -110,16 +110,6 @@ MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoic
 
 }  // namespace
 
-Layer LayerOf(const ModelConfig& model) {
-  return {.model_dim = model.model_dim,
-          .hidden_dim = model.expert_hidden_dim,
-          .experts = model.experts,
-          .top_k = model.top_k,
-          .capacity_factor = 1,
-          .expert_matrices = model.ffn_matrices(),
-          .shared_hidden_dim = model.shared_hidden_dim};
-}
-
 MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point) {
   return {.tokens = static_cast<int>(TokensOf(point, request.sequence_length)),
           .tensor_parallel = point.layout.tensor_parallel,
@@ -152,8 +142,8 @@ Dispatching DispatchingOf(const LayoutRequest& request) {
           request.transport,
           {.experts = model.experts,
            .top_k = model.top_k,
-           .groups = model.expert_groups,
-           .groups_per_token = model.groups_per_token},
+           .groups = model.router.expert_groups,
+           .groups_per_token = model.router.groups_per_token},
           request.capacity_factor};
 }
 

@@ -55,8 +55,8 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
 Dispatching DispatchingOf(const LayoutRequest& request);
 
 // Whether rows travel in one piece by the schedule that training frameworks have: where it is asked for, with a
-// dispatcher other than the all-to-all, and with exchanges that run beside another micro-batch. And which it is: BASELINE
-// or, where ranks share tokens, PARM_S1, in which each sends its own.
+// dispatcher other than the all-to-all, and with exchanges that run beside another micro-batch. And which it is:
+// BASELINE or, where ranks share tokens, PARM_S1, in which each sends its own.
 bool HasOneSchedule(const LayoutRequest& request);
 Family OneSchedule(int tensor_parallel);
 
@@ -67,10 +67,6 @@ struct MoeChoice {
 };
 MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const MoeQuestion& question,
                    const Profile& profile, const StopSignals& stop = {});
-
-// The layer of a model's experts, in the bytes and with the capacity factor of a plain request; without batch and
-// sequence, which no model has.
-Layer LayerOf(const ModelConfig& model);
 
 // The layer and the degrees that both ask about.
 Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question);

@@ -40,8 +40,8 @@ Facts FactsOf(const ModelConfig& model) {
   add("top_k", model.top_k, experts);
   add("expert_hidden_dim", model.expert_hidden_dim, experts);
   add("shared_hidden_dim", model.shared_hidden_dim, experts);
-  add("expert_groups", model.expert_groups, experts && model.expert_groups > 1);
-  add("groups_per_token", model.groups_per_token, experts && model.expert_groups > 1);
+  add("expert_groups", model.router.expert_groups, experts && model.router.expert_groups > 1);
+  add("groups_per_token", model.router.groups_per_token, experts && model.router.expert_groups > 1);
   const LatentAttention& attention = model.latent_attention;
   add("kv_rank", attention.kv_rank);
   add("q_rank", attention.q_rank);

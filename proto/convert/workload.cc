@@ -5,6 +5,36 @@
 #include "proto/errors.h"
 
 namespace moeplan {
+namespace {
+
+StatusOr<Router> RouterFromProto(const v1::Router& message, std::string_view path) {
+  Router router;
+  ASSIGN_OR_RETURN(router.score_function,
+                   EnumFromProto<ScoreFunction>(message.score_function(), FieldPath(path, "scoreFunction")));
+  router.raw_weights = message.raw_weights();
+  if (message.has_weight_scale()) router.weight_scale = message.weight_scale();
+  if (message.has_expert_groups()) router.expert_groups = message.expert_groups();
+  router.groups_per_token = message.has_groups_per_token() ? message.groups_per_token() : router.expert_groups;
+  router.correction_bias = message.correction_bias();
+  router.bias = message.bias();
+  router.weighs_input = message.weighs_input();
+  return router;
+}
+
+v1::Router ToProto(const Router& router) {
+  v1::Router message;
+  message.set_score_function(EnumToProto<v1::Score::Function>(router.score_function));
+  message.set_raw_weights(router.raw_weights);
+  message.set_weight_scale(router.weight_scale);
+  message.set_expert_groups(router.expert_groups);
+  message.set_groups_per_token(router.groups_per_token);
+  message.set_correction_bias(router.correction_bias);
+  message.set_bias(router.bias);
+  message.set_weighs_input(router.weighs_input);
+  return message;
+}
+
+}  // namespace
 
 StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) {
   Layer layer;
@@ -19,6 +49,10 @@ StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) 
   if (message.has_bytes_per_element()) layer.bytes_per_element = message.bytes_per_element();
   if (message.has_expert_matrices()) layer.expert_matrices = message.expert_matrices();
   ASSIGN_OR_RETURN(layer.expert_kind, EnumFromProto<ExpertKind>(message.expert_kind(), FieldPath(path, "expertKind")));
+  if (message.has_router()) {
+    ASSIGN_OR_RETURN(layer.router, RouterFromProto(message.router(), FieldPath(path, "router")));
+  }
+  layer.swiglu_limit = message.swiglu_limit();
   layer.expert_bias = message.expert_bias();
   layer.shared_hidden_dim = message.shared_hidden_dim();
   layer.aux_loss_coefficient = message.aux_loss_coefficient();
@@ -93,6 +127,8 @@ v1::Layer ToProto(const Layer& layer) {
   message.set_expert_matrices(layer.expert_matrices);
   message.set_expert_kind(EnumToProto<v1::Expert::Kind>(layer.expert_kind));
   message.set_gate(EnumToProto<v1::Gate::Kind>(layer.gate));
+  if (layer.router != Router()) *message.mutable_router() = ToProto(layer.router);
+  if (layer.swiglu_limit != 0) message.set_swiglu_limit(layer.swiglu_limit);
   message.set_expert_bias(layer.expert_bias);
   message.set_shared_hidden_dim(layer.shared_hidden_dim);
   message.set_aux_loss_coefficient(layer.aux_loss_coefficient);

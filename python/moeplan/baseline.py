@@ -93,9 +93,31 @@ def _with_defaults(asked: workload_pb2.Workload) -> workload_pb2.Workload:
         for field, value in defaults.items():
             if not message.HasField(field):
                 setattr(message, field, value)
+    _fill_router(workload.layer)
     if workload.gradient_bytes == 0:
         workload.ClearField("gradient_bytes")
     return workload
+
+
+def with_router_defaults(router: workload_pb2.Router) -> workload_pb2.Router:
+    """A copy that says every field."""
+    filled = workload_pb2.Router()
+    filled.CopyFrom(router)
+    if not filled.HasField("weight_scale"):
+        filled.weight_scale = 1
+    if not filled.HasField("expert_groups"):
+        filled.expert_groups = 1
+    if not filled.HasField("groups_per_token"):
+        filled.groups_per_token = filled.expert_groups
+    return filled
+
+
+def _fill_router(layer: workload_pb2.Layer) -> None:
+    if not layer.HasField("router"):
+        return
+    layer.router.CopyFrom(with_router_defaults(layer.router))
+    if layer.router == with_router_defaults(workload_pb2.Router()):
+        layer.ClearField("router")
 
 
 def _at_least_one(path: str, value: int) -> None:
@@ -142,6 +164,37 @@ def _check_capacity(layer: workload_pb2.Layer) -> None:
     _finite_at_least("layer.receiveFactor", layer.receive_factor, 1)
 
 
+def _check_swiglu_limit(layer: workload_pb2.Layer) -> None:
+    _finite_at_least("layer.swigluLimit", layer.swiglu_limit, 0)
+    if layer.swiglu_limit != 0 and not (layer.expert_matrices == 3 and layer.expert_kind == workload_pb2.Expert.FFN):
+        raise mismatch("layer.swigluLimit", _number(layer.swiglu_limit), "0 unless experts are FFN of 3 matrices")
+
+
+def _check_router(layer: workload_pb2.Layer) -> None:
+    if not layer.HasField("router"):
+        return
+    router = layer.router
+    _positive("layer.router.weightScale", router.weight_scale)
+    if layer.gate != workload_pb2.Gate.TOP_K:
+        gate = workload_pb2.Gate.Kind.Name(layer.gate)
+        raise mismatch("layer.router", "an object", f"none with gate {gate}, but with TOP_K")
+    if router.correction_bias and router.score_function != workload_pb2.Score.SIGMOID:
+        raise mismatch("layer.router.correctionBias", "true", "false unless layer.router.scoreFunction is SIGMOID")
+    if router.weighs_input and layer.top_k != 1:
+        raise mismatch("layer.router.weighsInput", "true", f"false unless layer.topK is 1, and it is {layer.top_k}")
+    groups, chosen = router.expert_groups, router.groups_per_token
+    if groups < 1 or layer.experts % groups != 0:
+        raise mismatch("layer.router.expertGroups", str(groups), f"a divisor of layer.experts, which is {layer.experts}")
+    of_group = layer.experts // groups
+    needed = -(-layer.top_k // of_group)
+    if not needed <= chosen <= groups:
+        expected = f"{needed} to {groups}, so that there are layer.topK experts to choose among"
+        raise mismatch("layer.router.groupsPerToken", str(chosen), expected)
+    if chosen < groups and router.correction_bias and of_group < 2:
+        expected = "groups of at least 2 experts, as with correctionBias the two best of a group count"
+        raise mismatch("layer.router.expertGroups", str(groups), expected)
+
+
 def _check_layer(layer: workload_pb2.Layer) -> None:
     _at_least_one("layer.batch", layer.batch)
     _at_least_one("layer.sequenceLength", layer.sequence_length)
@@ -162,6 +215,8 @@ def _check_layer(layer: workload_pb2.Layer) -> None:
         raise mismatch("layer.topK", str(layer.top_k), f"at most layer.experts, which is {layer.experts}")
     if layer.gate == workload_pb2.Gate.SWITCH and layer.top_k != 1:
         raise mismatch("layer.topK", str(layer.top_k), "1, because layer.gate is SWITCH")
+    _check_swiglu_limit(layer)
+    _check_router(layer)
 
 
 def _check_degrees(layout: workload_pb2.Layout) -> None:

@@ -15,12 +15,16 @@ from typing import Any
 
 from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, UnavailableHere
 
-_C_VERSION = 3
+_C_VERSION = 4
 
 _TENSORS = ("up", "gate_up", "down", "up_bias", "gate_up_bias", "down_bias")
 MATRICES = frozenset(["up", "gate_up", "down", "shared_up", "shared_gate_up", "shared_down"])
-# The fields of moeplan_weights and moeplan_gradients, in their order.
-TENSORS = ("gate", *_TENSORS, *(f"shared_{name}" for name in _TENSORS))
+_EXPERTS = (*_TENSORS, *(f"shared_{name}" for name in _TENSORS))
+# What a router has, on all ranks alike.
+ROUTER = ("gate", "gate_bias", "correction_bias")
+# The fields of moeplan_weights, in their order; and those of them that have gradients, of moeplan_gradients.
+WEIGHTS = (*ROUTER, *_EXPERTS)
+TENSORS = ("gate", "gate_bias", *_EXPERTS)
 
 
 class Place(Structure):
@@ -51,6 +55,15 @@ class Plan(Structure):
         ("shared_hidden_dim", c_int32),
         ("expert_kind", c_char_p),
         ("gate", c_char_p),
+        ("router_score_function", c_char_p),
+        ("router_raw_weights", c_int32),
+        ("router_correction_bias", c_int32),
+        ("router_bias", c_int32),
+        ("router_weighs_input", c_int32),
+        ("router_expert_groups", c_int32),
+        ("router_groups_per_token", c_int32),
+        ("router_weight_scale", c_double),
+        ("swiglu_limit", c_double),
         ("aux_loss_coefficient", c_double),
         ("z_loss_coefficient", c_double),
         ("receive_factor", c_double),
@@ -92,7 +105,7 @@ class Shard(Structure):
 
 
 class Weights(Structure):
-    _fields_ = [(name, c_void_p) for name in TENSORS]
+    _fields_ = [(name, c_void_p) for name in WEIGHTS]
 
 
 class Gradients(Structure):
@@ -132,7 +145,7 @@ _FUNCTIONS = {
     "batch_create": [c_void_p, c_int32, POINTER(c_void_p)],
     "batch_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Weights), POINTER(c_void_p)],
     "pass_backward": [c_void_p, c_void_p, c_void_p, POINTER(Gradients)],
-    "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p],
+    "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
     "pass_add_weight_gradients": [c_void_p, POINTER(Gradients)],
     "pass_statistics": [c_void_p, POINTER(Statistics)],
     "pass_timeline": [c_void_p, c_char_p, POINTER(POINTER(Task)), POINTER(c_int32)],

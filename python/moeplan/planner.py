@@ -173,6 +173,15 @@ class Planner:
         "targets"}."""
         return self._call("ListNamed", planner_service_pb2.ListNamedRequest(), {}, deadline_s)
 
+    def import_model(self, model: Mapping[str, Any], *, deadline_s: float | None = None) -> dict[str, Any]:
+        """The MoE layer of a Hugging Face config.json: {"workload", "layers", "moeLayers", "routerNote"}; no workload of a
+        dense model. ``routerNote``: what of the model's router the workload does not say; empty where it says all.
+
+        The workload has the layer with its router, no capacity factor, a batch of 1 and no layout: change what is another
+        in the job, and give it to ``plan``. A config of transformers is ``json.loads(config.to_json_string())``.
+        """
+        return self._call("ImportModel", planner_service_pb2.ImportModelRequest(), {"model": model}, deadline_s)
+
     def report_run(self, report: Mapping[str, Any], *, deadline_s: float | None = None) -> dict[str, Any]:
         """Tells how a plan ran: {"plan": answer.response, "ranks": [{"rank", "timeline"}]} in, ReportRunResponse out.
 

@@ -59,7 +59,7 @@ RankResult ResultOf(GraphRunner& runner, const LayerOnRank& on_rank, Phase phase
   result.statistics = *runner.router_statistics();
   if (phase == Phase::kForward) return result;
   result.input_gradient = Loaded(runner.input_gradient(), type, on_rank.input.size());
-  result.gate_gradient.assign(runner.gate_gradient(), runner.gate_gradient() + on_rank.weights.gate.size());
+  result.gate_gradient.assign(runner.gate_gradient(), runner.gate_gradient() + GateGradientValues(layer));
   result.gradients = on_rank.gradients;
   return result;
 }
@@ -307,7 +307,7 @@ void CheckCase(JobRunner& job, const Case& test) {
       const Reference& reference = references[rank / tensor_ranks];
       ExpectEqualsReference(test, tolerance, results[i][rank], reference);
       ExpectSameStatistics(StatisticsOfBatch(results[i], test.workload.layout, gates_slices, rank),
-                           testing::PlainStatistics(layer, reference.input, full.gate, reference.forward));
+                           testing::PlainStatistics(layer, reference.input, full, reference.forward));
     }
     if (test.workload.phase != Phase::kForward) ExpectWeightGradients(test, tolerance, results[i], references);
   }

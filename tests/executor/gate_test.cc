@@ -365,7 +365,8 @@ TEST_F(GateTest, TheLossesOfTheRouterPullEachLogitByHand) {
   EXPECT_EQ(slopes.log_sum_exp, 1.5F);  // 3·2/4
   // A token with p = (1/4, 3/4) and logsumexp 2: p·(slope - 1/4·3/8 - 3/4·1/8 + 1.5·2), on top of what is there.
   std::vector<float> gradients = {1, 0};
-  AddRouterLossGradients(slopes, {.log_sum_exp = 2}, std::vector{0.25F, 0.75F}, gradients);
+  const std::vector logits = {0.0F, std::log(3.0F)}, scores = {0.25F, 0.75F};
+  AddRouterLossGradients(layer, slopes, {.log_sum_exp = 2}, {.logits = logits, .scores = scores}, gradients);
   EXPECT_FLOAT_EQ(gradients[0], 1 + 0.25F * (0.375F - 0.1875F + 3));
   EXPECT_FLOAT_EQ(gradients[1], 0.75F * (0.125F - 0.1875F + 3));
 }

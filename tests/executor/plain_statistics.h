@@ -10,6 +10,7 @@ namespace moeplan::testing {
 
 // By the definitions of executor/router_statistics.h, in double, of what the reference routed.
 executor::RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input,
-                                           const std::vector<float>& gate, const executor::ReferenceOutput& reference);
+                                           const executor::LayerWeights& weights,
+                                           const executor::ReferenceOutput& reference);
 
 }  // namespace moeplan::testing

@@ -8,6 +8,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/workload/expert.h"
+#include "tests/executor/random_router.h"
 
 namespace moeplan::testing {
 namespace {
@@ -30,9 +31,10 @@ std::string Describe(const Case& test) {
                 layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
                 " expert ", Name(layer.expert_kind), " matrices ", layer.expert_matrices, " gate ",
                 static_cast<int>(layer.gate), " bias ", layer.expert_bias, " shared ", layer.shared_hidden_dim,
-                " losses ", layer.aux_loss_coefficient, " ", layer.z_loss_coefficient, " hot ", test.hot_expert,
-                PhaseText(test.workload.phase), " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ",
-                layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
+                " losses ", layer.aux_loss_coefficient, " ", layer.z_loss_coefficient, " limit ", layer.swiglu_limit,
+                " router ", Describe(layer.router), " hot ", test.hot_expert, PhaseText(test.workload.phase), " TP ",
+                layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ", layout.expert_sharding_parallel,
+                " ranks ", Ranks(test.cluster));
 }
 
 std::string Describe(const Knobs& knobs) {
@@ -73,7 +75,7 @@ Case RandomCase(std::mt19937_64& random) {
              .sequence_length = between(1, 13),
              .model_dim = between(1, 20),
              .hidden_dim = between(4, 24),
-             .experts = layout.expert_parallel * between(1, 3),
+             .experts = layout.expert_parallel * between(1, 4),
              .top_k = between(1, 3),
              .capacity_factor = std::uniform_real_distribution(0.3, 2.0)(random),
              .bytes_per_element = pick({2, 4}),
@@ -88,6 +90,7 @@ Case RandomCase(std::mt19937_64& random) {
     if (layer.expert_kind != ExpertKind::kFfn) layer.expert_matrices = OwnExpertOf(layer.expert_kind).matrices;
     if (between(0, 2) == 0) test.hot_expert = between(0, layer.experts - 1);
     test.workload.phase = random() % 2 == 0 ? Phase::kForward : Phase::kTraining;
+    DrawRouter(random, layer, test.workload.phase);
     // Every fourth layer also goes by codecs.
     const std::vector<Codec> codecs = AllFrom(Codec::kNone);
     const auto codec = [&] { return codecs[random() % codecs.size()]; };

@@ -35,6 +35,7 @@ ActivationCase RandomCase(std::mt19937_64& random) {
   made.experts = Between(random, 1, 5);
   made.cells = 2 * made.experts;
   made.rows_per_cell = Between(random, 1, 20);
+  if (made.args.gated && random() % 2 == 0) made.args.limit = {1.5};
   for (int expert = 0; expert < made.experts; ++expert) made.pairs.push_back({2 * expert + 1, expert});
   made.kept = Held(RandomValues(random, made.rows() * made.args.kept_columns()), type);
   for (size_t i = 0; i < made.kept.size(); ++i) {
@@ -47,7 +48,7 @@ ActivationCase RandomCase(std::mt19937_64& random) {
     made.up_bias = RandomValues(random, static_cast<size_t>(made.experts) * made.args.hidden);
     if (made.args.gated) made.gate_up_bias = RandomValues(random, made.up_bias.size());
   }
-  made.function = FunctionOf(Layer{.expert_matrices = made.args.gated ? 3 : 2});
+  made.function = FunctionOf(Layer{.expert_matrices = made.args.gated ? 3 : 2, .swiglu_limit = made.args.limit.limit});
   return made;
 }
 
@@ -105,7 +106,7 @@ TEST_F(ActivationKernelsTest, ForwardIsTheFunctionOfBiasedValues) {
         EXPECT_EQ(found_kept[at], test.kept[at]);
         return;
       }
-      ExpectNear(value, test.function.value(up, gate_up), type);
+      ExpectNear(value, test.function.value(test.args.limit.Up(up), test.args.limit.GateUp(gate_up)), type);
       ExpectNear(found_kept[at], up, type);
       if (test.args.gated) ExpectNear(found_kept[at + test.args.hidden], gate_up, type);
     });
@@ -135,9 +136,12 @@ TEST_F(ActivationKernelsTest, GradientIsTheSlopeTimesTheGradient) {
         EXPECT_TRUE(std::isnan(found[at]));
         return;
       }
-      ExpectNear(found[at], gradient * test.function.up_slope(up, gate_up), type);
+      const SwiGluLimit& limit = test.args.limit;
+      const double limited_up = limit.Up(up), limited_gate_up = limit.GateUp(gate_up);
+      ExpectNear(found[at], gradient * limit.UpSlope(up) * test.function.up_slope(limited_up, limited_gate_up), type);
       if (test.args.gated) {
-        ExpectNear(found[at + test.args.hidden], gradient * test.function.gate_up_slope(up, gate_up), type);
+        const double slope = limit.GateUpSlope(gate_up) * test.function.gate_up_slope(limited_up, limited_gate_up);
+        ExpectNear(found[at + test.args.hidden], gradient * slope, type);
       }
     });
   }

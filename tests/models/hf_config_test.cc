@@ -214,14 +214,53 @@ TEST(HfConfigTest, RoutingMayBeLimitedToGroups) {
                   groups, "}");
   };
   const ModelConfig free = Read(with("")), limited = Read(with(R"(, "n_group": 4, "topk_group": 2)"));
-  EXPECT_EQ(free.expert_groups, 1);
-  EXPECT_EQ(free.groups_per_token, 1);
-  EXPECT_EQ(limited.expert_groups, 4);
-  EXPECT_EQ(limited.groups_per_token, 2);
+  EXPECT_EQ(free.router.expert_groups, 1);
+  EXPECT_EQ(free.router.groups_per_token, 1);
+  EXPECT_EQ(limited.router.expert_groups, 4);
+  EXPECT_EQ(limited.router.groups_per_token, 2);
   EXPECT_EQ(Read(with(R"(, "n_group": 0, "topk_group": 0)")), free);
   EXPECT_EQ(Refusal(with(R"(, "n_group": 3)")), "c.json: n_group: found 3, expected a divisor of the 8 experts");
   EXPECT_EQ(Refusal(with(R"(, "n_group": 4, "topk_group": 1)")),
             "c.json: topk_group: found 1, expected at most the 4 groups, and so many that they have 3 experts");
+}
+
+TEST(HfConfigTest, RoutersFollowTheClassOfTheModel) {
+  const auto read = [](std::string_view type, std::string_view fields = "", int top_k = 2) {
+    return Read(StrCat(R"({"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2,
+                      "num_experts": 8, "num_experts_per_tok": )",
+                       top_k, R"(, "vocab_size": 10, "model_type": ")", type, "\"", fields, "}"));
+  };
+  constexpr ScoreFunction kSigmoid = ScoreFunction::kSigmoid;
+  EXPECT_EQ(read("mixtral").router, Router());
+  EXPECT_EQ(read("qwen3_moe").router, (Router{.raw_weights = true}));
+  EXPECT_EQ(read("qwen3_moe", R"(, "norm_topk_prob": true)").router, Router());
+  EXPECT_EQ(read("deepseek_v3", R"(, "routed_scaling_factor": 2.5)").router,
+            (Router{.score_function = kSigmoid, .weight_scale = 2.5, .correction_bias = true}));
+  EXPECT_EQ(read("dots1", R"(, "scoring_func": "noaux_tc")").router,
+            (Router{.score_function = kSigmoid, .raw_weights = true, .correction_bias = true}));
+  EXPECT_EQ(read("minimax_m2", R"(, "scoring_func": "sigmoid", "use_routing_bias": true)").router,
+            (Router{.score_function = kSigmoid, .correction_bias = true}));
+  EXPECT_EQ(read("deepseek_v2", R"(, "topk_method": "greedy", "n_group": 4, "topk_group": 2)").router,
+            (Router{.raw_weights = true}));
+  EXPECT_EQ(read("llama4", "", 1).router,
+            (Router{.score_function = kSigmoid, .raw_weights = true, .weighs_input = true}));
+  const ModelConfig gpt_oss = read("gpt_oss", R"(, "swiglu_limit": 5)");
+  EXPECT_EQ(gpt_oss.router, (Router{.bias = true}));
+  EXPECT_EQ(gpt_oss.swiglu_limit, 5);
+  EXPECT_TRUE(gpt_oss.expert_bias);
+  EXPECT_EQ(LayerOf(gpt_oss).router, gpt_oss.router);
+  EXPECT_EQ(Refusal(R"({"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2,
+                        "num_experts": 8, "num_experts_per_tok": 2, "vocab_size": 10, "routed_scaling_factor": 0})"),
+            "c.json: routed_scaling_factor: found 0, expected a finite number above 0");
+
+  EXPECT_EQ(gpt_oss.router_note, "");
+  EXPECT_EQ(read("mixtral").router_note, "");
+  EXPECT_EQ(read("qwen2_moe").router_note, "the shared expert has a gate of its own");
+  EXPECT_EQ(read("mixtral", "", 1).router_note, "the weight of a single expert is 1, and not its score");
+  EXPECT_EQ(read("llama4").router_note, "weights multiply what several experts get");
+  EXPECT_EQ(read("deepseek_v3", R"(, "scoring_func": "sqrtsoftplus")").router_note, "scores are sqrtsoftplus");
+  EXPECT_EQ(read("moe_of_tomorrow").router_note,
+            "how model type \"moe_of_tomorrow\" routes is not known here beyond what the config says");
 }
 
 TEST(HfConfigTest, NoBytesCrashIt) {

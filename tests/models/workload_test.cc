@@ -64,6 +64,48 @@ TEST(WorkloadTest, CoefficientsOfTheRoutersLossesAreFiniteAndNotNegative) {
   EXPECT_EQ(message(), "layer.auxLossCoefficient: found inf, expected a finite number of at least 0");
 }
 
+TEST(WorkloadTest, RulesOfARouterFitEachOtherAndTheGate) {
+  const auto error_of = [](const Router& router, GateKind gate = GateKind::kTopK, int top_k = 2) {
+    Workload workload = EightByTwo();
+    workload.layer.gate = gate;
+    workload.layer.top_k = top_k;
+    workload.layer.router = router;
+    return ResolveWorkload(workload, kTwoNodesOfEight).status().message();
+  };
+  constexpr ScoreFunction kSigmoid = ScoreFunction::kSigmoid;
+  EXPECT_EQ(error_of({.score_function = kSigmoid, .expert_groups = 2, .groups_per_token = 1, .correction_bias = true}),
+            "");
+  EXPECT_EQ(error_of({.weighs_input = true}, GateKind::kTopK, 1), "");
+  EXPECT_EQ(error_of({}, GateKind::kHash), "");
+  EXPECT_EQ(error_of({.bias = true}, GateKind::kHash),
+            "layer.router: found an object, expected none with gate HASH, but with TOP_K");
+  EXPECT_EQ(error_of({.weight_scale = 0}), "layer.router.weightScale: found 0, expected a finite number above 0");
+  EXPECT_EQ(error_of({.correction_bias = true}),
+            "layer.router.correctionBias: found true, expected false unless layer.router.scoreFunction is SIGMOID");
+  EXPECT_EQ(error_of({.weighs_input = true}),
+            "layer.router.weighsInput: found true, expected false unless layer.topK is 1, and it is 2");
+  EXPECT_EQ(error_of({.expert_groups = 3, .groups_per_token = 3}),
+            "layer.router.expertGroups: found 3, expected a divisor of layer.experts, which is 4");
+  EXPECT_EQ(
+      error_of({.expert_groups = 4, .groups_per_token = 1}),
+      "layer.router.groupsPerToken: found 1, expected 2 to 4, so that there are layer.topK experts to choose among");
+  EXPECT_EQ(error_of({.score_function = kSigmoid, .expert_groups = 4, .groups_per_token = 3, .correction_bias = true}),
+            "layer.router.expertGroups: found 4, expected groups of at least 2 experts, as with correctionBias the two "
+            "best of a group count");
+}
+
+TEST(WorkloadTest, OnlySwiGluHasALimit) {
+  Workload workload = EightByTwo();
+  workload.layer.swiglu_limit = 7;
+  EXPECT_EQ(ResolveWorkload(workload, kTwoNodesOfEight).status().message(),
+            "layer.swigluLimit: found 7, expected 0 unless experts are FFN of 3 matrices");
+  workload.layer.expert_matrices = 3;
+  EXPECT_EQ(ResolveWorkload(workload, kTwoNodesOfEight).status(), OkStatus());
+  workload.layer.swiglu_limit = -1;
+  EXPECT_EQ(ResolveWorkload(workload, kTwoNodesOfEight).status().message(),
+            "layer.swigluLimit: found -1, expected a finite number of at least 0");
+}
+
 TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {
   // k·f·B·L/E = 2·1.1·100/10 = 22.000000000000004 in double precision: 22 slots, not 23.
   const LayerSizes sizes = SizesOf({.batch = 1,

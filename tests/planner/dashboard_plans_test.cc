@@ -562,6 +562,8 @@ TEST_F(DashboardPlansTest, AModelsLayerIsAWorkloadToPlan) {
   EXPECT_EQ(layer.experts(), 8);
   EXPECT_EQ(layer.top_k(), 2);
   EXPECT_EQ(layer.expert_matrices(), 3);
+  EXPECT_EQ(layer.capacity_factor(), 0);
+  EXPECT_FALSE(layer.has_router());
   EXPECT_FALSE(imported->workload().has_layout());
   v1::PlanRequest plan;
   *plan.mutable_workload() = imported->workload();

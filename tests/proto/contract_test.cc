@@ -137,7 +137,9 @@ TEST(ContractTest, WorkloadKeys) {
     "layer": {"batch": 1, "sequenceLength": 2, "modelDim": 3, "hiddenDim": 4, "experts": 5, "topK": 1,
               "capacityFactor": 1.5, "bytesPerElement": 4, "expertMatrices": 3, "gate": "EXPERT_CHOICE",
               "expertBias": true, "sharedHiddenDim": 6, "auxLossCoefficient": 0.01, "zLossCoefficient": 0.001,
-              "expertKind": "FFN"},
+              "expertKind": "FFN", "swigluLimit": 7,
+              "router": {"scoreFunction": "SIGMOID", "rawWeights": true, "weightScale": 2.5, "expertGroups": 5,
+                         "groupsPerToken": 2, "correctionBias": true, "bias": true, "weighsInput": true}},
     "layout": {"tensorParallel": 1, "expertParallel": 2, "expertShardingParallel": 3, "contextParallel": 4,
                "pipelineParallel": 5, "dataParallel": 6},
     "minChunkBytes": 7, "maxChunks": 8, "maxPartitionDegree": 9, "dispatchCodec": "ZFP", "combineCodec": "INT8",
@@ -154,7 +156,7 @@ TEST(ContractTest, WorkloadDefaultsAreTheZeroValues) {
                  "");
   ExpectContains(json::parse(ToJson(v1::Layer())),
                  json::parse(R"({"gate": "TOP_K", "expertBias": false, "sharedHiddenDim": 0,
-                   "auxLossCoefficient": 0, "zLossCoefficient": 0, "expertKind": "FFN"})"),
+                   "auxLossCoefficient": 0, "zLossCoefficient": 0, "expertKind": "FFN", "swigluLimit": 0})"),
                  "");
 }
 

@@ -33,7 +33,8 @@ TEST(JsonReadTest, UnknownFieldsAreNamedWithTheirPath) {
             "w.json: layer.topk: found an unknown field (did you mean topK?), expected one of batch, sequenceLength, "
             "modelDim, "
             "hiddenDim, experts, topK, capacityFactor, bytesPerElement, expertMatrices, gate, expertBias, "
-            "sharedHiddenDim, auxLossCoefficient, zLossCoefficient, expertKind, receiveFactor");
+            "sharedHiddenDim, auxLossCoefficient, zLossCoefficient, expertKind, receiveFactor, router, "
+            "swigluLimit");
   EXPECT_EQ(ErrorOf<v1::RunReport>(R"({"ranks": [{}, {"timeline": [{"beginning": 1}]}]})"),
             "w.json: ranks[1].timeline[0].beginning: found an unknown field, expected one of task, kind, stream, "
             "chunk, startS, endS");

@@ -52,8 +52,24 @@ SOUND = [
     of({"expertParallel": 8}, {"capacityFactor": 0, "receiveFactor": 1.5}),
     of(layer={"sharedHiddenDim": 64, "auxLossCoefficient": 0.01, "zLossCoefficient": 1e-3, "expertBias": True}),
 ]
+SOUND += [
+    of({"expertParallel": 8}, {"topK": 1, "router": {"scoreFunction": "SIGMOID", "rawWeights": True, "weighsInput": True}}),
+    of(layer={"router": {"scoreFunction": "SIGMOID", "correctionBias": True, "expertGroups": 4, "groupsPerToken": 2}}),
+    of(layer={"router": {"weightScale": 2.5, "bias": True}, "expertMatrices": 3, "swigluLimit": 7}),
+    of(layer={"router": {}}),
+    of(layer={"router": {"weightScale": 1, "expertGroups": 2}}),
+]
 WRONG = [
     {},
+    of(layer={"gate": "HASH", "router": {"bias": True}}),
+    of(layer={"router": {"weightScale": 0}}),
+    of(layer={"router": {"correctionBias": True}}),
+    of(layer={"router": {"weighsInput": True}}),
+    of(layer={"router": {"expertGroups": 3}}),
+    of(layer={"router": {"expertGroups": 8, "groupsPerToken": 1}}),
+    of(layer={"router": {"expertGroups": 8, "groupsPerToken": 4, "scoreFunction": "SIGMOID", "correctionBias": True}}),
+    of(layer={"swigluLimit": 7}),
+    of(layer={"swigluLimit": -1, "expertMatrices": 3}),
     of(layer={"topK": -1}),
     of(layer={"topK": 9}),
     of(layer={"topK": 2, "gate": "SWITCH"}),

@@ -93,6 +93,24 @@ def test_a_model_may_be_its_configuration(planner):
     assert given["result"] == named["result"]
 
 
+def test_the_layer_of_a_config_is_planned_with_its_router(planner):
+    config = json.loads((SOURCE / "deploy" / "models" / "deepseek-v3.json").read_text())
+    imported = planner.import_model(config)
+    assert (imported["layers"], imported["moeLayers"]) == (61, 58)
+    layer = imported["workload"]["layer"]
+    assert (layer["experts"], layer["topK"], layer["capacityFactor"], layer["sharedHiddenDim"]) == (256, 8, 0, 2048)
+    router = {"scoreFunction": "SIGMOID", "rawWeights": False, "weightScale": 2.5, "expertGroups": 8, "groupsPerToken": 4}
+    assert layer["router"] == {**router, "correctionBias": True, "bias": False, "weighsInput": False}
+    workload = {**imported["workload"], "layout": {"expertParallel": 64}, "phase": "TRAINING"}
+    planned = planner.plan(with_layer(workload, sequenceLength=4096))
+    assert planned.response["workload"]["layer"]["router"] == layer["router"]
+    assert imported["routerNote"] == ""
+    assert planner.import_model({**config, "scoring_func": "tanh"})["routerNote"] == "scores are tanh"
+    with pytest.raises(moeplan.InvalidInput) as wrong:
+        planner.import_model({**config, "routed_scaling_factor": 0})
+    assert "routed_scaling_factor" in str(wrong.value)
+
+
 def test_layouts_sweeps_dispatchers_and_names(planner, workload):
     layouts = planner.layouts(**JOB, gpus=64, top=3)["result"]["layouts"]
     times = [layout["stepTimeS"] for layout in layouts]

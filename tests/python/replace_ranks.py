@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from published_blocks import BlockOfModules, FusedBlock, Layer
+from published_blocks import BlockOfModules, DeepSeekBlock, FusedBlock, GptOssBlock, Layer, Llama4Block, OlmoeBlock
 from torch import nn
 from torch_ranks import close, main
 
@@ -78,6 +78,93 @@ def learns_the_same(world, schedule, layout):
         close(model.state_dict()[name], value, name)
     x = batch_of(1, 0)
     close(model(x).detach(), plain(x).detach(), "the model as it was")
+
+
+# By name: the block, its adapter, and what a plan says of its layer.
+ROUTED = {
+    "deepseek_v3": (
+        DeepSeekBlock,
+        hugging_face.deepseek_v3,
+        {
+            "sharedHiddenDim": 2 * HIDDEN,
+            "router": {
+                "scoreFunction": "SIGMOID",
+                "correctionBias": True,
+                "weightScale": 2.5,
+                "expertGroups": 4,
+                "groupsPerToken": 2,
+            },
+        },
+    ),
+    "gpt_oss": (
+        GptOssBlock,
+        hugging_face.gpt_oss,
+        {"expertBias": True, "swigluLimit": 1.5, "router": {"bias": True}},
+    ),
+    "olmoe": (OlmoeBlock, hugging_face.qwen3_moe, {"router": {"rawWeights": True}}),
+    "llama4": (
+        Llama4Block,
+        hugging_face.llama4,
+        {
+            "topK": 1,
+            "sharedHiddenDim": HIDDEN,
+            "router": {"scoreFunction": "SIGMOID", "rawWeights": True, "weighsInput": True},
+        },
+    ),
+}
+
+
+def other_routers(world, kind, schedule, layout):
+    """Blocks of models with other routers: losses, gradients and weights as those that are left alone have them."""
+    block, adapter, layer = ROUTED[kind]
+    top_k = layer.get("topK", TOP_K)
+    torch.manual_seed(6)
+    blocks = [block(MODEL, HIDDEN, EXPERTS, top_k)]
+    blocks.append(DeepSeekBlock(MODEL, HIDDEN, EXPERTS, top_k, fused=True) if block is DeepSeekBlock else blocks[0])
+    model = nn.Sequential(*(Layer(MODEL, one) for one in blocks), nn.Linear(MODEL, MODEL))
+    plain = copy.deepcopy(model)
+    plan = plan_of(schedule, layout, **layer)
+    if top_k == 1:
+        plan["best"]["chunks"] = 1  # There are slots for no more.
+    for field, value in (("router", {}), ("swigluLimit", 0)):
+        wrong = plan_of(schedule, layout, **{**layer, field: value})
+        if field in layer:
+            refused(model, {block: adapter}, wrong, f"layer.{field}", world)
+    replacement = moeplan.torch.replace(model, {block: adapter}, plan, world)
+    tensor = layout.get("tensorParallel", 1)
+    own, sources = world.rank // tensor, world.ranks // tensor
+    optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3) for one in (model, plain)]
+    for step in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = loss_of(model, batch_of(step, own))
+        loss.backward()
+        moeplan.torch.reduce_gradients(model)
+        for name, value in model.named_parameters():
+            if ".layer." not in name:
+                world._sum(value.grad, [list(range(i, world.ranks, tensor)) for i in range(tensor)])
+        losses = [loss_of(plain, batch_of(step, source)) for source in range(sources)]
+        sum(losses).backward()
+        close(loss.detach(), losses[own].detach(), f"loss of step {step}", tolerance=1e-5)
+        for optimizer in optimizers:
+            optimizer.step()
+    replacement.restore()
+    for name, value in plain.state_dict().items():
+        close(model.state_dict()[name], value, name)
+
+
+def refused(model, adapters, plan, field, world):
+    """``replace`` raises InvalidInput, which names the field, and leaves the model as it is."""
+    before = copy.deepcopy(model.state_dict())
+    try:
+        moeplan.torch.replace(model, adapters, plan, world)
+    except moeplan.InvalidInput as error:
+        assert field in str(error), (field, error)
+    else:
+        raise AssertionError(f"{field}: taken")
+    assert before.keys() == model.state_dict().keys()
+    for name, value in before.items():
+        assert torch.equal(model.state_dict()[name], value), name
 
 
 def published(world, kind):
@@ -162,33 +249,22 @@ def state_stays(world):
 
 def refusals(world):
     model = model_of(2)
-    before = copy.deepcopy(model)
     layout = {"expertParallel": 2}
 
-    def refused(adapters, plan, field):
-        try:
-            moeplan.torch.replace(model, adapters, plan, world)
-        except moeplan.InvalidInput as error:
-            assert field in str(error), (field, error)
-        else:
-            raise AssertionError(f"{field}: taken")
-        for name, value in before.state_dict().items():
-            assert torch.equal(model.state_dict()[name], value), name
-
-    refused({}, plan_of("BASELINE", layout), "no block of no class")
-    refused({nn.Conv2d: hugging_face.mixtral}, plan_of("BASELINE", layout), "no block of Conv2d")
-    refused(ADAPTERS, plan_of("BASELINE", layout, gate="HASH"), "layer.gate")
-    refused(ADAPTERS, plan_of("BASELINE", layout, topK=2), "layer.topK")
-    refused(ADAPTERS, plan_of("BASELINE", layout, capacityFactor=1.25), "layer.capacityFactor")
-    refused(ADAPTERS, plan_of("BASELINE", layout, hiddenDim=8), "up: found a tensor of shape")
-    refused(ADAPTERS, plan_of("BASELINE", layout, expertMatrices=2), "gate_up: found a tensor")
+    refused(model, {}, plan_of("BASELINE", layout), "no block of no class", world)
+    refused(model, {nn.Conv2d: hugging_face.mixtral}, plan_of("BASELINE", layout), "no block of Conv2d", world)
+    refused(model, ADAPTERS, plan_of("BASELINE", layout, gate="HASH"), "layer.gate", world)
+    refused(model, ADAPTERS, plan_of("BASELINE", layout, topK=2), "layer.topK", world)
+    refused(model, ADAPTERS, plan_of("BASELINE", layout, capacityFactor=1.25), "layer.capacityFactor", world)
+    refused(model, ADAPTERS, plan_of("BASELINE", layout, hiddenDim=8), "up: found a tensor of shape", world)
+    refused(model, ADAPTERS, plan_of("BASELINE", layout, expertMatrices=2), "gate_up: found a tensor", world)
     model[0].mlp.gate.weight.requires_grad_(False)
-    refused(ADAPTERS, plan_of("BASELINE", layout), "requires_grad")
+    refused(model, ADAPTERS, plan_of("BASELINE", layout), "requires_grad", world)
     model[0].mlp.gate.weight.requires_grad_(True)
     wrong = {BlockOfModules: lambda block: {**hugging_face.mixtral(block).weights, "topk": 3}}
-    refused(wrong, plan_of("BASELINE", layout), "topk: found it among")
+    refused(model, wrong, plan_of("BASELINE", layout), "topk: found it among", world)
     other = {BlockOfModules: lambda block: {**hugging_face.mixtral(block).weights, "top_k": 2}}
-    refused(other, plan_of("BASELINE", layout), "layer.topK")
+    refused(model, other, plan_of("BASELINE", layout), "layer.topK", world)
     try:
         hugging_face.mixtral(BlockOfModules(MODEL, HIDDEN, EXPERTS, 1))
     except moeplan.InvalidInput as error:
@@ -196,13 +272,13 @@ def refusals(world):
     else:
         raise AssertionError("top-k 1 taken")
     model[0].mlp.jitter_noise = 0.1
-    refused(ADAPTERS, plan_of("BASELINE", layout), "router_jitter_noise")
+    refused(model, ADAPTERS, plan_of("BASELINE", layout), "router_jitter_noise", world)
     model[0].mlp.jitter_noise = 0
     model[1].mlp.gate.norm_topk_prob = False
-    refused(ADAPTERS, plan_of("BASELINE", layout), "norm_topk_prob")
+    refused(model, ADAPTERS, plan_of("BASELINE", layout), "layer.router.rawWeights", world)
     model[1].mlp.gate.norm_topk_prob = True
     model[1].mlp.experts.act_fn = nn.GELU()
-    refused(ADAPTERS, plan_of("BASELINE", layout), "hidden_act")
+    refused(model, ADAPTERS, plan_of("BASELINE", layout), "hidden_act", world)
     model[1].mlp.experts.act_fn = nn.SiLU()
 
     # An adapter of copies is found out when they are to be written to; one that gives a dict or a tuple is taken.

@@ -21,6 +21,20 @@ def test_a_model_learns_the_same(tmp_path, schedule, layout):
     run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks.py", gpus_per_node=2, **arguments)
 
 
+@pytest.mark.parametrize(
+    "schedule, layout",
+    [
+        ("BASELINE", {"expertParallel": 4}),
+        ("PARM_S1", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
+        ("MONTA_O3", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["deepseek_v3", "gpt_oss", "llama4", "olmoe"])
+def test_models_with_other_routers_learn_the_same(tmp_path, kind, schedule, layout):
+    arguments = {"kind": kind, "schedule": schedule, "layout": layout}
+    run_ranks(tmp_path, 4, "other_routers", program="replace_ranks.py", gpus_per_node=2, **arguments)
+
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 

@@ -17,6 +17,21 @@ def test_what_jobs_do(tmp_path):
     run_ranks(tmp_path, 4, "what_jobs_do", gpus_per_node=2)
 
 
+SIGMOIDS = {"scoreFunction": "SIGMOID", "correctionBias": True, "bias": True}
+
+
+@pytest.mark.parametrize(
+    "layout, router",
+    [
+        ({"expertParallel": 4}, {}),
+        ({"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}, SIGMOIDS),
+        ({"expertParallel": 2}, {**SIGMOIDS, "expertGroups": 4, "groupsPerToken": 2}),
+    ],
+)
+def test_experts_move_between_ranks(tmp_path, layout, router):
+    run_ranks(tmp_path, 4, "experts_move", gpus_per_node=2, layout=layout, router=router)
+
+
 def test_devices_that_are_not_there_are_refused(tmp_path):
     run_ranks(tmp_path, 1, "no_card_for_the_host")
 

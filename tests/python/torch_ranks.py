@@ -18,6 +18,7 @@ from plain_moe import PlainMoE
 
 import moeplan
 import moeplan.torch
+from moeplan.torch.tensors import own_part
 
 FAMILIES = (
     "BASELINE BASELINE_TP PARM_S1 PARM_S2 MONTA_O1 MONTA_O2 MONTA_O3 PIPELINE".split()
@@ -31,6 +32,22 @@ def close(found, expected, what, tolerance=TOLERANCE):
     assert off <= tolerance * scale, f"{what}: off by {off:.3g}, at a scale of {scale:.3g}"
 
 
+def draw_router(draw, experts, top_k):
+    """Rules of today's routers, of which each comes up in some draws."""
+    sigmoid = draw.random() < 0.6
+    router = {
+        "scoreFunction": "SIGMOID" if sigmoid else "SOFTMAX",
+        "rawWeights": draw.random() < 0.5,
+        "weightScale": draw.choice([1.0, 2.5]),
+        "correctionBias": sigmoid and draw.random() < 0.7,
+        "bias": draw.random() < 0.5,
+        "weighsInput": top_k == 1 and draw.random() < 0.5,
+    }
+    groups = draw.choice([n for n in (1, 2, 3) if experts % n == 0 and (n == 1 or experts // n > 1)])
+    least = -(-top_k // (experts // groups))
+    return {**router, "expertGroups": groups, "groupsPerToken": draw.randint(least, groups)}
+
+
 def random_plan(draw, ranks):
     """A plan of some family in some layout of this many ranks: dropless, or with capacities that drop pairs."""
     stages = draw.choice([1, 1, 1, 2]) if ranks == 4 else 1
@@ -42,7 +59,7 @@ def random_plan(draw, ranks):
     family = draw.choice(FAMILIES)
     if (family == "BASELINE_TP" or family.startswith("MONTA")) and (ranks // expert) % tensor == 0:
         sharding = tensor  # Others are infeasible.
-    experts = expert * draw.choice([1, 2, 3])
+    experts = expert * draw.choice([1, 2, 3, 4])
     top_k = draw.randint(1, min(3, experts))
     gated = draw.random() < 0.5
     layer = {
@@ -60,6 +77,10 @@ def random_plan(draw, ranks):
         "auxLossCoefficient": draw.choice([0.0, 0.5]),
         "zLossCoefficient": draw.choice([0.0, 0.25]),
     }
+    if draw.random() < 0.5:
+        layer["router"] = draw_router(draw, experts, top_k)
+    if gated and draw.random() < 0.3:
+        layer["swigluLimit"] = 0.25
     best = {"schedule": family, "chunks": 1, "partitionDegree": 1}
     if family in ("MONTA_O2", "MONTA_O3"):
         best["chunks"] = draw.randint(1, 3)
@@ -89,7 +110,16 @@ class Job:
         self.batch = world.rank % stage // self.tensor  # Its number in the pipeline stage.
         self.batches = stage // self.tensor
         self.tokens = self.shape["batch"] * self.shape["sequenceLength"] // layout.get("contextParallel", 1)
+        self._draw_biases()
         self.plain = PlainMoE(self.shape, self.layer.full_weights())
+
+    def _draw_biases(self):
+        """Those of the router, which begin at zero, become others; alike on all ranks."""
+        generator = torch.Generator().manual_seed(17)
+        with torch.no_grad():
+            for bias, bound in ((self.layer.gate_bias, 1.0), (self.layer.correction_bias, 0.3)):
+                if bias is not None:
+                    bias.copy_(torch.empty(bias.shape).uniform_(-bound, bound, generator=generator))
 
     def rows(self, batch, seed, tokens=None):
         generator = torch.Generator().manual_seed(seed * 1000 + batch)
@@ -117,8 +147,9 @@ class Job:
                     close(output, expected, f"output of seed {seed}", tolerance)
                     close(x.grad, row.grad, f"input gradient of seed {seed}", tolerance)
         found = self.layer.full_gradients()
-        assert found.keys() == self.plain.weights.keys(), (found.keys(), self.plain.weights.keys())
-        for name, value in self.plain.weights.items():
+        learning = {name: value for name, value in self.plain.weights.items() if name != "correction_bias"}
+        assert found.keys() == learning.keys(), (found.keys(), learning.keys())
+        for name, value in learning.items():
             close(found[name], torch.zeros_like(value) if value.grad is None else value.grad, name, tolerance)
             value.grad = None
         for parameter in self.layer.parameters():
@@ -213,6 +244,63 @@ def small_plan(**changes):
     return plan
 
 
+def experts_move(world, layout, router):
+    """A layer whose experts move between steps learns what one learns whose experts stay, optimizer states included."""
+    plan = small_plan(experts=8, topK=2, capacityFactor=0.0, router=router)
+    plan["workload"]["layout"] = layout
+    plan["best"]["schedule"] = "PARM_S1"
+    stays, moves = (Job(plan, world) for _ in range(2))
+    optimizers = {job: torch.optim.AdamW(job.layer.parameters(), lr=1e-2) for job in (stays, moves)}
+    limited = router.get("groupsPerToken", 1) < router.get("expertGroups", 1)
+    placements = [[2, 3, 0, 1, 7, 6, 5, 4] if limited else [7, 2, 4, 1, 0, 3, 6, 5], [4, 5, 6, 7, 0, 1, 2, 3], list(range(8))]
+    for step, placement in enumerate(placements):
+        losses = []
+        for job in (stays, moves):
+            x, y, dy = job.run(step)
+            losses.append((y * dy).sum())
+            losses[-1].backward()
+            moeplan.torch.reduce_gradients(job.layer)
+            optimizers[job].step()
+            optimizers[job].zero_grad()
+        close(losses[1].detach(), losses[0].detach(), f"loss of step {step}", 1e-6)
+        for name in ("pairs", "kept", "probability_sum"):
+            close(moves.layer.router_statistics()[name], stays.layer.router_statistics()[name], name)
+        drifts = [job.layer.routing_drift() for job in (stays, moves)]
+        loads = drifts[0]["routing"]["tokensPerExpert"]
+        assert drifts[1]["routing"]["tokensPerExpert"] == loads and sum(loads) == 2 * moves.tokens * moves.batches
+        assert drifts[0]["planned_busiest_rank_ratio"] == 1
+        moves.layer.place_experts(placement, optimizers[moves])
+        by_place = [loads[expert] for expert in placement]
+        ranks = layout["expertParallel"]
+        halves = [sum(by_place[i : i + 8 // ranks]) for i in range(0, 8, 8 // ranks)]
+        found = moves.layer.routing_drift(torch.tensor(loads, dtype=torch.float64) / moves.batches)["busiest_rank_ratio"]
+        if not moves.layer._shard.gates_slices:
+            close(torch.tensor(found), torch.tensor(max(halves) * ranks / sum(halves)), "the busiest rank")
+        whole = {job: job.layer.full_weights() for job in (stays, moves)}
+        for name, value in whole[stays].items():
+            close(whole[moves][name], value, f"{name} after step {step}", 1e-6)
+        own = moves.layer.gate[placement.index(3)].detach()
+        close(own, whole[stays]["gate"][3], "the row of expert 3")
+
+    # A checkpoint says where experts are.
+    moves.layer.place_experts(placements[0], optimizers[moves])
+    again = Job(plan, world)
+    again.layer.load_state_dict(moves.layer.state_dict())
+    assert again.layer.placement.tolist() == placements[0]
+    close(again.run(9)[1].detach(), stays.run(9)[1].detach(), "a layer from a checkpoint", 1e-6)
+    again.layer.load_state_dict(stays.layer.state_dict())
+    assert again.layer.placement is None
+    close(again.run(9)[1].detach(), stays.run(9)[1].detach(), "a layer from another", 1e-6)
+    again.layer.place_experts(placements[0])
+    again.layer.load_full_weights(**stays.layer.full_weights())
+    close(again.run(9)[1].detach(), stays.run(9)[1].detach(), "whole weights, by the job's numbers", 1e-6)
+
+    expect_raises(moeplan.InvalidInput, lambda: moves.layer.place_experts([0] * 8), "physical_to_logical")
+    if limited:
+        apart = [7, 2, 4, 1, 0, 3, 6, 5]
+        expect_raises(moeplan.InvalidInput, lambda: moves.layer.place_experts(apart), "groups that stay together")
+
+
 def what_jobs_do(world):
     """Several forwards under way, checkpointing, accumulation, evaluation, fewer tokens, deferred dW, resume, BF16."""
     from torch.utils.checkpoint import checkpoint
@@ -293,7 +381,7 @@ def what_jobs_do(world):
     moeplan.torch.reduce_gradients(job.layer)
     for name, value in job.layer.full_gradients().items():
         close(value, whole[name], f"reduced {name}")
-    part = whole["up"][job.layer._own_part("up")]
+    part = whole["up"][own_part(job.layer._shard, "up")]
     close(job.layer.up.grad, part, "reduced up is the rank's part of the sum")
     close(job.layer.gate.grad, whole["gate"], "reduced gate")
     moeplan.torch.flush_weight_gradients(job.layer)  # There are none, and nothing changes.
@@ -304,6 +392,18 @@ def what_jobs_do(world):
         job.layer(job.own_rows(11)[0])
     assert job.layer.last_timeline("FORWARD") and not job.layer.last_timeline("BACKWARD")
 
+    # The bias of choices moves against the loads of all source batches.
+    balanced = Job(small_plan(topK=1, router={"scoreFunction": "SIGMOID", "correctionBias": True}), world)
+    before = balanced.layer.correction_bias.clone()
+    balanced.run(12)
+    loads = sum(balanced.plain(balanced.rows(batch, 12)[0].double())[2] for batch in range(balanced.batches))
+    balanced.layer.balance_experts(0.125)
+    expected = before + 0.125 * torch.sign(loads.double().mean() - loads)
+    close(balanced.layer.correction_bias, expected, "the bias of choices")
+    balanced.layer.balance_experts(0.125, torch.zeros(4, dtype=torch.int64))
+    close(balanced.layer.correction_bias, expected, "even loads")
+    expect_raises(moeplan.InvalidInput, lambda: job.layer.balance_experts(0.125), "correctionBias")
+
     # What is under way when a layer is closed is finished.
     closed = Job(small_plan(), world)
     x, y, dy = closed.run(14)
@@ -312,7 +412,8 @@ def what_jobs_do(world):
     closed.expect([14], [y], [x])
 
     # Deferred weight gradients.
-    deferred = Job(small_plan(), world, defer_weight_gradients=True)
+    rules = {"scoreFunction": "SIGMOID", "correctionBias": True, "bias": True}
+    deferred = Job(small_plan(router=rules), world, defer_weight_gradients=True)
     first, second = deferred.run(1), deferred.run(2)
     for run in (second, first):
         run[1].backward(run[2])
@@ -620,7 +721,7 @@ def learns(world):
     assert torch.get_num_threads() == threads
     # Replicas of experts, and the gate on all ranks, stay the same.
     for name, value in layer.full_weights().items():
-        part = layer._own_part(name)
+        part = own_part(layer._shard, name)
         close(getattr(layer, name), value[part], f"{name} of a replica", tolerance=1e-6)
 
 

@@ -1,7 +1,6 @@
 #include "planner/service/handlers/import_model.h"
 
 #include "models/model/hf_config.h"
-#include "planner/layout/moe_plans.h"
 #include "proto/convert/struct_text.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
@@ -14,7 +13,8 @@ constexpr int kUsualPositions = 4096;
 Workload LayerAlone(const ModelConfig& model) {
   Workload workload;
   workload.name = model.model_type;
-  workload.layer = planner::LayerOf(model);
+  workload.layer = LayerOf(model);
+  workload.layer.capacity_factor = 0;  // As these models are trained: every pair is sent.
   workload.layer.batch = 1;
   workload.layer.sequence_length = model.max_positions > 0 ? model.max_positions : kUsualPositions;
   return workload;
@@ -30,6 +30,7 @@ StatusOr<v1::ImportModelResponse> ImportModel(const Environment& /*environment*/
   response.set_layers(model.layers());
   response.set_moe_layers(model.moe_layers());
   if (model.moe_layers() == 0) return response;
+  response.set_router_note(model.router_note);
   *response.mutable_workload() = ToProto(LayerAlone(model));
   response.mutable_workload()->clear_layout();
   return response;

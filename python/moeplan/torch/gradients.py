@@ -8,6 +8,7 @@ import torch
 
 from moeplan import library
 from moeplan.torch.layer import MoELayer
+from moeplan.torch.tensors import is_dense
 
 
 def _layers(model: torch.nn.Module) -> Iterator[MoELayer]:
@@ -33,7 +34,7 @@ def reduce_gradients(model: torch.nn.Module, experts_only: bool = False) -> None
             parameter = getattr(layer, name)
             if parameter is None or not parameter.requires_grad or layer._passes.reduced:
                 continue
-            dense = name == "gate" or name.startswith("shared_")
+            dense = is_dense(name)
             if dense and experts_only:
                 continue
             if parameter.grad is None:

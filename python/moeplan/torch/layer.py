@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import sys
 import weakref
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
+from moeplan.baseline import with_router_defaults
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
+from moeplan.torch.placement import busiest_ratio, check, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
+from moeplan.torch.sharded_weights import ShardedWeights
 from moeplan.torch.world import World
 
 
@@ -115,7 +117,7 @@ class BatchInParts:
         return self.layer._run(x, self)
 
 
-class MoELayer(torch.nn.Module):
+class MoELayer(ShardedWeights):
     """Runs one MoE layer under a plan. Input and output: [..., M] with at most B·L rows, alike on all ranks of an MP group,
     on ``world.device``, where the parameters are, too.
 
@@ -124,7 +126,8 @@ class MoELayer(torch.nn.Module):
     not depend on the layout. ``defer_weight_gradients``: a backward pass gives the gradients of input and gate, and those
     of the experts come with ``weight_gradients``.
 
-    Parameters are this rank's shard: ``gate`` [E, M], alike on all ranks; of the E' own experts and H' own columns ``up``
+    Parameters are this rank's shard: ``gate`` [E, M] and ``gate_bias`` [E], alike on all ranks, as is the buffer
+    ``correction_bias`` [E] (``balance_experts``); of the E' own experts and H' own columns ``up``
     and, of SwiGLU, ``gate_up`` [E', M, H'], ``down`` [E', H', M], with biases ``up_bias``, ``gate_up_bias`` [E', H'] and,
     on one rank of those that share an expert, ``down_bias`` [E', M]; of a shared expert, cut over MP, ``shared_up``
     [M, S'] and so on. A gradient is this rank's part until ``reduce_gradients``. Parameters of experts have ``allreduce``
@@ -149,28 +152,27 @@ class MoELayer(torch.nn.Module):
         dtype: torch.dtype = torch.float32,
         defer_weight_gradients: bool = False,
     ) -> None:
-        super().__init__()
-        self.world = world
-        self.dtype = dtype
-        self.defer_weight_gradients = defer_weight_gradients
         try:
-            self.plan = read_plan(plan)
-            fields = fields_of(self.plan, dtype, world.nodes, world.gpus_per_node)
+            read = read_plan(plan)
+            fields = fields_of(read, dtype, world.nodes, world.gpus_per_node)
         except InvalidInput:
             # The other ranks wait for this one's plan; one that is empty tells them that there is none.
             with contextlib.suppress(InvalidInput):
                 library.create("layer_create", world._handle, library.Plan())
             raise
-        self._handle = library.create("layer_create", world._handle, fields)
-        self._free = weakref.finalize(self, library.load().moeplan_layer_free, self._handle)
-        self._free.atexit = False
-        self._shard = library.Shard()
-        library.load().moeplan_layer_shard(self._handle, self._shard)
+        handle = library.create("layer_create", world._handle, fields)
+        free = weakref.finalize(self, library.load().moeplan_layer_free, handle)
+        free.atexit = False
+        shard = library.Shard()
+        library.load().moeplan_layer_shard(handle, shard)
+        super().__init__(read.workload, shard, world, dtype, seed)
+        self.plan = read
+        self.defer_weight_gradients = defer_weight_gradients
+        self._handle = handle
+        self._free = free
         self._model_dim = int(self._layer.model_dim)
         self._passes = _Passes()
-        self._make_groups()
-        self._make_parameters(seed)
-        self._names = tuple(name for name in library.TENSORS if getattr(self, name) is not None)
+        self._router_names = tuple(name for name in self._names if name in library.ROUTER)
         # An expert whose rows come from several ranks, or in several pieces, has several products for its gradient, which
         # add up in float.
         best = self.plan.best
@@ -180,182 +182,54 @@ class MoELayer(torch.nn.Module):
 
     # ---- What the layer is.
 
-    @property
-    def _layer(self) -> Any:
-        return self.plan.workload.layer
-
-    @property
-    def _degrees(self) -> tuple[int, int, int, int]:
-        """TP, EP, ESP and the ranks of a pipeline stage."""
-        layout = self.plan.workload.layout
-        stages = max(1, layout.pipeline_parallel)
-        return (
-            max(1, layout.tensor_parallel),
-            max(1, layout.expert_parallel),
-            max(1, layout.expert_sharding_parallel),
-            self.world.ranks // stages,
-        )
-
     def extra_repr(self) -> str:
         best = messages.to_dict(self.plan.best)
         return f"{best['schedule']}, {self._layer.experts} experts, top {self._layer.top_k}, {self.dtype}"
 
-    def _make_groups(self) -> None:
-        tensor, expert, sharding, stage = self._degrees
-        firsts = range(0, self.world.ranks, stage)
-        holders = expert * sharding
-        # Ranks with the same experts, with the same place in their MP group, of one MP group, of one stage.
-        self._expert_groups = [[*range(f + i, f + stage, holders)] for f in firsts for i in range(holders)]
-        self._dense_groups = [[*range(f + i, f + stage, tensor)] for f in firsts for i in range(tensor)]
-        self._tensor_groups = [[*range(i, i + tensor)] for i in range(0, self.world.ranks, tensor)]
-        self._stage_groups = [[*range(f, f + stage)] for f in firsts]
-        for groups in (self._expert_groups, self._dense_groups, self._tensor_groups, self._stage_groups):
-            self.world._make_groups(groups)
+    # ---- What the router's loads say of where experts are.
 
-    # ---- Parameters.
+    def place_experts(self, physical_to_logical: Sequence[int], optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Moves experts between ranks, so that place i, of the E places in the order of the ranks' own ones, has the job's
+        expert ``physical_to_logical[i]``: what an answer's ``routing.placement`` says.
 
-    def _full_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the whole tensors that this layer has, by the names of ``load_full_weights``."""
-        layer = self._layer
-        gated, biased = layer.expert_matrices == 3, layer.expert_bias
-        shapes: dict[str, tuple[int, ...]] = {"gate": (layer.experts, layer.model_dim)}
-        for prefix, experts, hidden in (
-            ("", (layer.experts,), layer.hidden_dim),
-            ("shared_", (), layer.shared_hidden_dim),
-        ):
-            if hidden == 0:
-                continue
-            for name, shape, there in (
-                ("up", (layer.model_dim, hidden), True),
-                ("gate_up", (layer.model_dim, hidden), gated),
-                ("down", (hidden, layer.model_dim), True),
-                ("up_bias", (hidden,), biased),
-                ("gate_up_bias", (hidden,), gated and biased),
-                ("down_bias", (layer.model_dim,), biased),
-            ):
-                if there:
-                    shapes[prefix + name] = (*experts, *shape)
-        return shapes
-
-    def _own_part(self, name: str) -> tuple[slice, ...] | None:
-        """Where this rank's part of a whole tensor lies; None where it has no part."""
-        shard = self._shard
-        if name == "gate":
-            return (slice(None),)
-        if name.startswith("shared_"):
-            experts: tuple[slice, ...] = ()
-            hidden = slice(shard.shared_first_hidden, shard.shared_first_hidden + shard.shared_hidden)
-            last = shard.shared_adds_last_bias
-        else:
-            experts = (slice(shard.first_expert, shard.first_expert + shard.experts),)
-            hidden = slice(shard.first_hidden, shard.first_hidden + shard.hidden)
-            last = shard.adds_last_bias
-        kind = name.replace("shared_", "")
-        if kind == "down_bias":
-            return experts if last else None
-        return (*experts, hidden) if kind in ("down", "up_bias", "gate_up_bias") else (*experts, slice(None), hidden)
-
-    def _make_parameters(self, seed: int) -> None:
-        shapes = self._full_shapes()
-        for name in library.TENSORS:
-            part = self._own_part(name) if name in shapes else None
-            if part is None:
-                self.register_parameter(name, None)
-                continue
-            parameter = torch.nn.Parameter(self._initial(name, shapes[name], part, seed).to(self.world.device))
-            if name != "gate" and not name.startswith("shared_"):
-                parameter.allreduce = False
-                parameter.group_name = f"ep_size_{self._degrees[1]}"
-            self.register_parameter(name, parameter)
-
-    def _initial(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...], seed: int) -> torch.Tensor:
-        """As torch.nn.Linear begins; one expert at a time, whole, so that every layout has the same."""
-        layer = self._layer
-        hidden = layer.shared_hidden_dim if name.startswith("shared_") else layer.hidden_dim
-        bound = 1 / math.sqrt(hidden if "down" in name else layer.model_dim)
-        generator = torch.Generator()
-
-        def drawn(number: int, shape: tuple[int, ...]) -> torch.Tensor:
-            generator.manual_seed((seed * len(library.TENSORS) + library.TENSORS.index(name)) * 65536 + number)
-            return torch.empty(shape).uniform_(-bound, bound, generator=generator)
-
-        if name == "gate" or name.startswith("shared_"):
-            return drawn(0, shape)[part].to(self.dtype).contiguous()
-        experts, inside = range(shape[0])[part[0]], part[1:]
-        if len(experts) == 0:
-            return torch.empty(0, *shape[1:], dtype=self.dtype)
-        return torch.stack([drawn(expert, shape[1:])[inside] for expert in experts]).to(self.dtype).contiguous()
-
-    def load_full_weights(
-        self,
-        *,
-        gate: torch.Tensor,
-        up: torch.Tensor,
-        down: torch.Tensor,
-        gate_up: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
-        gate_up_bias: torch.Tensor | None = None,
-        down_bias: torch.Tensor | None = None,
-        shared_up: torch.Tensor | None = None,
-        shared_gate_up: torch.Tensor | None = None,
-        shared_down: torch.Tensor | None = None,
-        shared_up_bias: torch.Tensor | None = None,
-        shared_gate_up_bias: torch.Tensor | None = None,
-        shared_down_bias: torch.Tensor | None = None,
-    ) -> None:
-        """Takes this rank's part of whole tensors, alike on all ranks.
-
-        gate [E, M]; up, gate_up [E, M, H]; down [E, H, M]; up_bias, gate_up_bias [E, H]; down_bias [E, M]; shared_up,
-        shared_gate_up [M, S]; shared_down [S, M]; shared_up_bias, shared_gate_up_bias [S]; shared_down_bias [M]. Exactly
-        those that the layer has. Not collective.
+        The layer computes the same. Weights, gradients and what ``optimizer`` keeps in their shapes move along; the job's
+        numbers stay those of ``full_weights``, ``load_full_weights``, statistics and loads, while the rows of ``gate`` and
+        its biases are by place. ``placement`` [E] is a buffer once experts have moved, and part of ``state_dict``.
+        Collective; between steps. Raises InvalidInput for what is no permutation, or takes the experts of a router's group
+        apart, and where weight gradients are deferred.
         """
-        given = {name: value for name, value in locals().items() if name in library.TENSORS and value is not None}
-        shapes = self._full_shapes()
-        for name in library.TENSORS:
-            found = tuple(given[name].shape) if name in given else None
-            if found != shapes.get(name):
-                expected = f"a tensor of shape {shapes[name]}" if name in shapes else "none, as the layer has none"
-                raise mismatch(name, "none" if found is None else f"a tensor of shape {found}", expected)
-        with torch.no_grad():
-            for name, value in given.items():
-                part = self._own_part(name)
-                if part is not None:
-                    getattr(self, name).copy_(value[part])
+        layer, router = self._layer, with_router_defaults(self._layer.router)
+        limited = router.groups_per_token < router.expert_groups
+        after = check(physical_to_logical, layer.experts, router.expert_groups if limited else 1)
+        if self._passes.deferred:
+            raise mismatch("layer", "weight gradients that are deferred", "none; call weight_gradients before experts move")
+        self._move_experts(after, optimizer)
 
-    def full_weights(self) -> dict[str, torch.Tensor]:
-        """The whole tensors, by the names and shapes of ``load_full_weights``. Collective; the same on all ranks."""
-        return self._gathered({name: getattr(self, name) for name in library.TENSORS}, parts_of_sums=False)
+    def routing_drift(self, loads: torch.Tensor | None = None) -> dict[str, Any]:
+        """How a router's loads differ from those that the plan was made for.
 
-    def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Their gradients, summed over all source batches; zero where there is none. Collective; the same on all ranks.
-
-        Before ``reduce_gradients`` and after it alike.
+        ``loads``: [E], pairs by expert of this rank's batches, such as a step's sum of ``router_statistics()["pairs"]``;
+        None: those of the last forward. ``routing``: the loads of all batches, as a workload to plan again has them;
+        ``busiest_expert_ratio`` and ``busiest_rank_ratio``: the most over the mean, where experts are now, drops not
+        counted; ``planned_busiest_rank_ratio``: what the plan took for it. Where a layer is dropless, padded schedules take
+        as much longer as the busiest expert has more than planned, PARM_S1 as the busiest rank. Collective.
         """
-        gradients = {}
-        for name in library.TENSORS:
-            parameter = getattr(self, name)
-            if parameter is not None:
-                gradients[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        return self._gathered(gradients, parts_of_sums=not self._passes.reduced)
+        pairs = self._all_loads(loads)
+        by_place, ranks = pairs.tolist(), self._degrees[1]
+        planned = planned_shares(self.plan.workload)
+        return {
+            "routing": {"tokensPerExpert": self._by_expert("gate", pairs).tolist()},
+            "busiest_expert_ratio": busiest_ratio(by_place, len(by_place)),
+            "busiest_rank_ratio": busiest_ratio(by_place, ranks),
+            "planned_busiest_rank_ratio": busiest_ratio(planned, ranks),
+        }
 
-    def _gathered(self, own: dict[str, torch.Tensor | None], parts_of_sums: bool) -> dict[str, torch.Tensor]:
-        tensor, expert, sharding, stage = self._degrees
-        place = self.world.rank % stage
-        first_holder = place < expert * sharding, place < tensor
-        whole = {}
-        for name, shape in self._full_shapes().items():
-            full = torch.zeros(shape, dtype=self.dtype, device=self.world.device)
-            part = self._own_part(name)
-            if name == "gate":
-                counts = place % tensor == 0 if parts_of_sums else place == 0
-            else:
-                counts = parts_of_sums or first_holder[name.startswith("shared_")]
-            value = own.get(name)
-            if counts and part is not None and value is not None:
-                full[part] = value.detach().to(self.dtype)
-            self.world._sum(full, self._stage_groups)
-            whole[name] = full
-        return whole
+    def _all_loads(self, loads: torch.Tensor | None) -> torch.Tensor:
+        """Those of all source batches, by place."""
+        own = self.router_statistics()["pairs"] if loads is None else loads
+        pairs = self._by_place("gate", own.to(self.world.device, torch.float64, copy=True))
+        self.world._sum(pairs, self._stage_groups if self._shard.gates_slices else self._dense_groups)
+        return pairs
 
     # ---- Passes.
 
@@ -379,10 +253,12 @@ class MoELayer(torch.nn.Module):
         return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
 
     def _weights(self, tensors: list[torch.Tensor]) -> library.Weights:
-        """What the library takes: ``tensors`` are one for each of the layer's own, in their order."""
+        """What the library takes: ``tensors`` are those of the layer's own, in their order, and then the correction bias."""
         weights = library.Weights()
         for name, tensor in zip(self._names, tensors):
             setattr(weights, name, tensor.data_ptr())
+        if self.correction_bias is not None:
+            weights.correction_bias = tensors[-1].data_ptr()
         return weights
 
     def _gradients(self, tensors: list[torch.Tensor]) -> library.Gradients:
@@ -404,6 +280,8 @@ class MoELayer(torch.nn.Module):
             passes.last = None  # Its buffers are the next one's.
         with self.world._behind_stream():
             held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
+            if self.correction_bias is not None:
+                held.append(self._memory("correction_bias", self.correction_bias))
             tokens = x.numel() // self._model_dim
             given = (tokens, x.data_ptr(), output.data_ptr(), self._weights(held))
             if batch is None:
@@ -477,16 +355,18 @@ class MoELayer(torch.nn.Module):
         self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
         if self.defer_weight_gradients:
-            (gate,) = self._room(under_way, ("gate",))
+            router = self._router_names
+            gate = self._room(under_way, router)
             library.call(
                 "pass_backward_of_input",
                 under_way.handle,
                 gradient.data_ptr(),
                 input_gradient.data_ptr(),
-                gate.data_ptr(),
+                gate[0].data_ptr(),
+                gate[1].data_ptr() if len(gate) > 1 else None,
             )
             self._passes.deferred.append(under_way)
-            return [input_gradient, *self._found(("gate",), [gate]), *[None for _ in under_way.held[1:]]]
+            return [input_gradient, *self._found(router, gate), *[None for _ in self._names[len(router) :]]]
         room = self._room(under_way, self._names)
         library.call(
             "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._gradients(room)
@@ -509,13 +389,27 @@ class MoELayer(torch.nn.Module):
                 found = self._found(self._names, room)
             del room
             under_way.over = True
-            for parameter, gradient in zip(parameters[1:], found[1:]):
-                if not parameter.requires_grad:
+            for name, parameter, gradient in zip(self._names, parameters, found):
+                if name in library.ROUTER or not parameter.requires_grad:
                     continue
                 if parameter.grad is None:
                     parameter.grad = gradient
                 else:
                     parameter.grad += gradient
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Their gradients, summed over all source batches; zero where there is none. Collective; the same on all ranks.
+
+        Before ``reduce_gradients`` and after it alike.
+        """
+        gradients = {}
+        for name in library.TENSORS:
+            parameter = getattr(self, name)
+            if parameter is not None and parameter.grad is None:
+                gradients[name] = torch.zeros_like(parameter)
+            else:
+                gradients[name] = None if parameter is None else parameter.grad
+        return self._gathered(gradients, parts_of_sums=not self._passes.reduced)
 
     def close(self) -> None:
         """No forward pass after this; those under way, and weight gradients that are deferred, can still be finished."""
@@ -546,13 +440,26 @@ class MoELayer(torch.nn.Module):
         library.call("pass_statistics", self._last_pass().handle, found)
         return {
             "tokens": found.tokens,
-            "pairs": pairs,
-            "kept": kept,
-            "probability_sum": probability,
+            "pairs": self._by_expert("gate", pairs),
+            "kept": self._by_expert("gate", kept),
+            "probability_sum": self._by_expert("gate", probability),
             "entropy": found.entropy_sum / max(1, found.tokens),
             "load_balance_loss": found.load_balance_loss,
             "z_loss": found.z_loss,
         }
+
+    def balance_experts(self, rate: float, loads: torch.Tensor | None = None) -> None:
+        """Moves ``correction_bias`` by ``rate`` towards even loads: up where an expert has fewer pairs than the mean, down
+        where it has more (DeepSeek-V3, section 2.1.2).
+
+        ``loads``: [E], pairs by expert of this rank's batches, such as a step's sum of ``router_statistics()["pairs"]``;
+        None: those of the last forward. Collective; once after a step.
+        """
+        if self.correction_bias is None:
+            raise mismatch("plan.workload.layer.router.correctionBias", "False", "True, as there is no bias to move")
+        pairs = self._all_loads(loads)
+        with torch.no_grad():
+            self.correction_bias += rate * torch.sign(pairs.mean() - pairs).to(self.correction_bias.dtype)
 
     @property
     def aux_loss(self) -> torch.Tensor:

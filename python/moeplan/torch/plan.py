@@ -46,7 +46,7 @@ def _name(message: Any, field: str) -> bytes:
 def fields_of(response: plan_pb2.PlanResponse, dtype: torch.dtype, nodes: int, gpus_per_node: int) -> library.Plan:
     """What moeplan_layer_create takes. Elements are those of ``dtype``, whatever the plan was made for."""
     workload, best = response.workload, response.best
-    layer, layout = workload.layer, workload.layout
+    layer, layout, router = workload.layer, workload.layout, workload.layer.router
     shares = (ctypes.c_double * len(best.chunk_shares))(*best.chunk_shares)
     order = (ctypes.c_char_p * len(best.order))(*(task.encode() for task in best.order))
     return library.Plan(
@@ -65,6 +65,15 @@ def fields_of(response: plan_pb2.PlanResponse, dtype: torch.dtype, nodes: int, g
         shared_hidden_dim=layer.shared_hidden_dim,
         expert_kind=_name(layer, "expert_kind"),
         gate=_name(layer, "gate"),
+        router_score_function=_name(router, "score_function"),
+        router_raw_weights=router.raw_weights,
+        router_correction_bias=router.correction_bias,
+        router_bias=router.bias,
+        router_weighs_input=router.weighs_input,
+        router_expert_groups=router.expert_groups,
+        router_groups_per_token=router.groups_per_token,
+        router_weight_scale=router.weight_scale,
+        swiglu_limit=layer.swiglu_limit,
         aux_loss_coefficient=layer.aux_loss_coefficient,
         z_loss_coefficient=layer.z_loss_coefficient,
         receive_factor=layer.receive_factor,

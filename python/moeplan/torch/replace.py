@@ -7,10 +7,12 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 import torch
 
 from moeplan import library, messages
+from moeplan.baseline import with_router_defaults
 from moeplan.errors import mismatch
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.plan import read_plan
 from moeplan.torch.world import World
+from moeplan.v1 import workload_pb2
 
 # A tensor comes whole, or as one tensor for each expert. Both are views of the block's parameters.
 Weights = Union[torch.Tensor, "list[torch.Tensor]"]
@@ -22,8 +24,10 @@ class Block(NamedTuple):
     """What an adapter says of a block.
 
     ``weights``: by the names and shapes of ``MoELayer.load_full_weights``, alike on all ranks: views of the block's
-    parameters (``weight.T``, a slice), so that ``restore`` can write to them. ``kind``: the gate, by its name in the
-    contract. ``top_k``, and ``dropless`` where the block drops no pair: checked against the plan where they are given.
+    parameters and buffers (``weight.T``, a slice), so that ``restore`` can write to them. ``kind``: the gate, by its name
+    in the contract; ``router`` and ``swiglu_limit``: the contract's ``layer.router``, as a dict, and ``layer.swigluLimit``.
+    ``top_k``, and ``dropless`` where the block drops no pair. All are checked against the plan, the last two where they
+    are given.
     ``returns``: None where the block returns its output alone.
     """
 
@@ -32,6 +36,8 @@ class Block(NamedTuple):
     top_k: Optional[int] = None
     dropless: bool = False
     returns: Optional[Returns] = None
+    router: Mapping[str, Any] = {}
+    swiglu_limit: float = 0
 
 
 # Gives a Block; or a dict of its weights, with the Block's other fields beside them; or such a dict and the gate's kind.
@@ -138,9 +144,9 @@ def _described(adapter: Adapter, block: torch.nn.Module) -> Block:
 def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, world: World) -> None:
     """Raises InvalidInput where the block is not what the plan is for, or no adapter can say what it is."""
     layer = planned.layer
-    unknown = sorted(set(described.weights) - set(library.TENSORS))
+    unknown = sorted(set(described.weights) - set(library.WEIGHTS))
     if unknown:
-        raise mismatch(f"{path}: {unknown[0]}", "it among an adapter's weights", f"one of {', '.join(library.TENSORS)}")
+        raise mismatch(f"{path}: {unknown[0]}", "it among an adapter's weights", f"one of {', '.join(library.WEIGHTS)}")
     for name in ("gate", "up", "down"):
         if name not in described.weights:
             raise mismatch(f"{path}: {name}", "no tensor", "one from the adapter")
@@ -153,11 +159,23 @@ def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, wo
         raise mismatch("plan.workload.layer.gate", kind, f"{described.kind}, the gate of {path}")
     if described.top_k is not None and described.top_k != layer.top_k:
         raise mismatch("plan.workload.layer.topK", str(layer.top_k), f"{described.top_k}, that of {path}")
+    _check_router(path, described.router, layer)
+    if described.swiglu_limit != layer.swiglu_limit:
+        raise mismatch("plan.workload.layer.swigluLimit", str(layer.swiglu_limit), f"{described.swiglu_limit}, that of {path}")
     # No expert can have more pairs than there are tokens, for which E / k is enough.
     if described.dropless and 0 < layer.capacity_factor * layer.top_k < layer.experts:
         raise mismatch("plan.workload.layer.capacityFactor", str(layer.capacity_factor), f"0, as {path} drops no pair")
     if len({parameter.requires_grad for parameter in block.parameters()}) > 1:
         raise mismatch(f"{path}: requires_grad", "some parameters that learn and some that do not", "all of them alike")
+
+
+def _check_router(path: str, said: Mapping[str, Any], layer: Any) -> None:
+    described = workload_pb2.Layer()
+    messages.read(described, {"router": dict(said)}, path)
+    found = messages.to_dict(with_router_defaults(layer.router))
+    for field, expected in messages.to_dict(with_router_defaults(described.router)).items():
+        if found[field] != expected:
+            raise mismatch(f"plan.workload.layer.router.{field}", str(found[field]), f"{expected}, that of {path}")
 
 
 def _whole(value: Weights) -> torch.Tensor:

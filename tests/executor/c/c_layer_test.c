@@ -35,6 +35,19 @@ static void fill(float* to, int tensor, int first, int count) {
   for (int i = 0; i < count; ++i) to[i] = value(tensor, first + i);
 }
 
+/* What the experts give of a token, each times its weight. */
+static void plain_experts(const float* x, const double* weights, double* y) {
+  for (int m = 0; m < M; ++m) y[m] = 0;
+  for (int e = 0; e < E; ++e) {
+    for (int h = 0; h < H; ++h) {
+      double sum = 0;
+      for (int m = 0; m < M; ++m) sum += (double)x[m] * value(1, (e * M + m) * H + h);
+      const double hidden = 0.5 * sum * (1 + erf(sum / sqrt(2.0)));
+      for (int m = 0; m < M; ++m) y[m] += weights[e] * hidden * value(2, (e * H + h) * M + m);
+    }
+  }
+}
+
 /* The whole layer: what a token gives, with every pair kept. */
 static void plain_row(const float* x, double* y) {
   double probability[E], all = 0;
@@ -53,17 +66,9 @@ static void plain_row(const float* x, double* y) {
     }
     weight_sum += probability[chosen[k]] / all;
   }
-  for (int m = 0; m < M; ++m) y[m] = 0;
-  for (int k = 0; k < K; ++k) {
-    const int e = chosen[k];
-    const double weight = probability[e] / all / weight_sum;
-    for (int h = 0; h < H; ++h) {
-      double sum = 0;
-      for (int m = 0; m < M; ++m) sum += (double)x[m] * value(1, (e * M + m) * H + h);
-      const double hidden = 0.5 * sum * (1 + erf(sum / sqrt(2.0)));
-      for (int m = 0; m < M; ++m) y[m] += weight * hidden * value(2, (e * H + h) * M + m);
-    }
-  }
+  double weights[E] = {0};
+  for (int k = 0; k < K; ++k) weights[chosen[k]] = probability[chosen[k]] / all / weight_sum;
+  plain_experts(x, weights, y);
 }
 
 static char addresses[RANKS][4096];
@@ -114,7 +119,7 @@ static void check_pass(moeplan_layer* layer, const moeplan_weights* weights, int
   EXPECT(statistics.tokens == tokens && all == (int64_t)K * tokens && statistics.load_balance_loss > 0);
 
   EXPECT_OK(moeplan_pass_backward(pass, dy, dx, &gradients));
-  EXPECT_OK(moeplan_pass_backward_of_input(other, dy, dx_halves, gate_halves));
+  EXPECT_OK(moeplan_pass_backward_of_input(other, dy, dx_halves, gate_halves, NULL));
   EXPECT(up_halves[0] == 0);
   EXPECT_OK(moeplan_pass_add_weight_gradients(other, &halves));
   EXPECT(memcmp(dx, dx_halves, (size_t)tokens * M * sizeof(float)) == 0);
@@ -134,6 +139,71 @@ static void check_pass(moeplan_layer* layer, const moeplan_weights* weights, int
   EXPECT(contains(moeplan_last_error(), "no Forward to go back through"));
   moeplan_pass_free(pass);
   moeplan_pass_free(other);
+}
+
+/* The sum of an output's products with a gradient, and the output. */
+static double forward_product(moeplan_layer* layer, const moeplan_weights* weights, const float* x, const float* dy,
+                              float* y, moeplan_pass** pass) {
+  double sum = 0;
+  EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x, y, weights, pass));
+  for (int i = 0; i < TOKENS * M; ++i) sum += (double)dy[i] * y[i];
+  return sum;
+}
+
+/* Sigmoids with biases: corrections of choices let every token choose experts 1 and 3, and weights have none of them. */
+static void check_router(moeplan_world* world, const moeplan_weights* given, int rank) {
+  moeplan_plan plan = example_plan();
+  plan.router_score_function = "SIGMOID";
+  plan.router_raw_weights = plan.router_correction_bias = plan.router_bias = 1;
+  plan.router_weight_scale = 2;
+  moeplan_layer* layer = NULL;
+  moeplan_pass *pass = NULL, *halves = NULL, *moved = NULL;
+  float gate_bias[E] = {0.5f, -0.25f, 0, 1}, correction_bias[E] = {0, 10, 0, 20};
+  float x[TOKENS * M], y[TOKENS * M], dy[TOKENS * M], dx[TOKENS * M], other[TOKENS * M];
+  float gate[E * M] = {0}, bias[E] = {0}, up[M * H] = {0}, down[H * M] = {0}, gate_halves[E * M] = {0};
+  float bias_halves[E] = {0};
+  moeplan_gradients gradients = {.gate = gate, .up = up, .down = down};
+  moeplan_weights weights = *given;
+  fill(x, 90 + rank, 0, TOKENS * M);
+  fill(dy, 100 + rank, 0, TOKENS * M);
+  EXPECT_OK(moeplan_layer_create(world, &plan, &layer));
+  weights.gate_bias = gate_bias;
+  EXPECT(moeplan_layer_forward(layer, TOKENS, x, y, &weights, &pass) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "weights: correction_bias: found null, expected 4 values"));
+  weights.correction_bias = correction_bias;
+  forward_product(layer, &weights, x, dy, y, &pass);
+  forward_product(layer, &weights, x, dy, other, &halves);
+  for (int token = 0; token < TOKENS; ++token) {
+    double expected[M], of_experts[E] = {0};
+    for (int e = 1; e < E; e += 2) {
+      double logit = gate_bias[e];
+      for (int m = 0; m < M; ++m) logit += (double)value(0, e * M + m) * x[token * M + m];
+      of_experts[e] = 2 / (1 + exp(-logit));
+    }
+    plain_experts(x + token * M, of_experts, expected);
+    for (int m = 0; m < M; ++m) EXPECT(fabs(y[token * M + m] - expected[m]) < 1e-5);
+  }
+
+  EXPECT(moeplan_pass_backward(pass, dy, dx, &gradients) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "gradients.gate_bias: found null, expected 4 values"));
+  gradients.gate_bias = bias;
+  EXPECT_OK(moeplan_pass_backward(pass, dy, dx, &gradients));
+  EXPECT_OK(moeplan_pass_backward_of_input(halves, dy, other, gate_halves, bias_halves));
+  EXPECT(memcmp(gate, gate_halves, sizeof gate) == 0 && memcmp(bias, bias_halves, sizeof bias) == 0);
+  for (int e = 0; e < E; ++e) {
+    double products[2];
+    const float before = gate_bias[e], step = 1.0f / 64;
+    for (int side = 0; side < 2; ++side) {
+      gate_bias[e] = before + (side == 0 ? step : -step);
+      products[side] = forward_product(layer, &weights, x, dy, y, &moved);
+      moeplan_pass_free(moved);
+    }
+    gate_bias[e] = before;
+    EXPECT(fabs((products[0] - products[1]) / (2 * step) - bias[e]) < 2e-3);
+  }
+  moeplan_pass_free(pass);
+  moeplan_pass_free(halves);
+  moeplan_layer_free(layer);
 }
 
 /* A source batch in two parts is the whole: the same pairs are dropped, and gradients add up to its. */
@@ -245,6 +315,7 @@ static void* run_rank(void* argument) {
   check_pass(layer, &weights, 30 + 2 * rank, 2);
   check_errors(world, layer, &weights, rank);
   check_parts(world, &weights, rank);
+  check_router(world, &weights, rank);
   check_pass(layer, &weights, 50 + 2 * rank, TOKENS);
 
   /* In any order: what needs another keeps it. */

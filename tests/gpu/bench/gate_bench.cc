@@ -13,13 +13,25 @@ GateShape ShapeOf(int experts) {
   return {.rows = {.type = ElementType::kBfloat16, .columns = kColumns}, .experts = experts, .choices = 2};
 }
 
+GateShape DeepSeekV3() {
+  GateShape shape = ShapeOf(/*experts=*/256);
+  shape.choices = 8;
+  shape.router = {.score_function = ScoreFunction::kSigmoid,
+                  .weight_scale = 2.5,
+                  .expert_groups = 8,
+                  .groups_per_token = 4,
+                  .correction_bias = true};
+  return shape;
+}
+
 Measured MeasureRoute(const std::string& name, const GateShape& shape, int tokens, double copy_bytes_per_s) {
   constexpr double kTarget = 0.6;
   const size_t pairs = static_cast<size_t>(tokens) * shape.choices;
   const TokenRows rows = {.rows_per_block = tokens, .valid_rows = tokens};
   const BenchMemory scratch(GateScratch::Bytes(shape, rows)), routing(Routing::Bytes(pairs));
   const BenchMemory sums(RouterSums::Count(shape.experts) * sizeof(double));
-  scratch.Fill(FloatPattern());
+  const BenchMemory correction_bias(shape.experts * sizeof(float));
+  for (const BenchMemory* memory : {&scratch, &correction_bias}) memory->Fill(FloatPattern());
   const GateArgs args = {.tokens = rows,
                          .routing = Routing::At(routing.data(), pairs),
                          .capacity = tokens * shape.choices / shape.experts,
@@ -27,15 +39,16 @@ Measured MeasureRoute(const std::string& name, const GateShape& shape, int token
   const GateScratch at = GateScratch::At(scratch.data(), shape, rows);
   const double bytes =
       static_cast<double>(tokens) * shape.experts * sizeof(float) + static_cast<double>(Routing::Bytes(pairs));
-  return OfCopy(name, MedianSeconds([&] { CheckOk(Route(shape, args, at, nullptr)); }), bytes, copy_bytes_per_s,
-                kTarget);
+  const float* const correction = shape.router.correction_bias ? correction_bias.As<float>() : nullptr;
+  return OfCopy(name, MedianSeconds([&] { CheckOk(Route(shape, correction, args, at, nullptr)); }), bytes,
+                copy_bytes_per_s, kTarget);
 }
 
 // The gradient of the gate of a layer with 4,096 tokens, whose three products (logits anew, tokens, weights) are as
 // large as each other.
-Measured MeasureGradient(int experts, GroupedGemm& gemm) {
+Measured MeasureGradient(const std::string& name, GateShape shape, GroupedGemm& gemm) {
   constexpr int kTokens = 4096, kModelDim = 2048;
-  GateShape shape = ShapeOf(experts);
+  const int experts = shape.experts;
   shape.rows.columns = kModelDim;
   const TokenRows rows = {.rows_per_block = kTokens, .valid_rows = kTokens};
   const size_t pairs = static_cast<size_t>(kTokens) * shape.choices, token_bytes = kTokens * shape.rows.row_bytes(),
@@ -63,10 +76,12 @@ Measured MeasureGradient(int experts, GroupedGemm& gemm) {
                            .pair_counts = {pair_counts.As<int32_t>(), static_cast<size_t>(experts)}};
   args.tokens.data = tokens.data();
   const RouterLosses losses = {.aux_loss_coefficient = 0.01, .z_loss_coefficient = 0.001};
+  const WeightRule rule = {.function = shape.router.score_function,
+                           .scale = static_cast<float>(shape.router.weight_scale)};
   const GateGradientScratch at = GateGradientScratch::At(scratch.data(), shape, rows);
-  return {.name = StrCat("gate_gradient.", experts, "_experts"),
+  return {.name = name,
           .seconds = MedianSeconds([&] {
-            CheckOk(GateGradient(shape, WeightKind::kAmongChosen, losses, weight.As<float>(), args, at, gemm, nullptr));
+            CheckOk(GateGradient(shape, rule, losses, {.weight = weight.As<float>()}, args, at, gemm, nullptr));
           }),
           .flops = 3 * 2.0 * kTokens * kModelDim * experts};
 }
@@ -93,14 +108,21 @@ void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
     TokenRows rows = all;
     rows.data = input.data();
     const GateScratch scratch = GateScratch::At(scratch_memory.data(), shape, rows);
+    results.push_back({.name = StrCat("gate_logits.", experts, "_experts"),
+                       .seconds = MedianSeconds(
+                           [&] { CheckOk(GateLogits(shape, {.weight = weight.As<float>()}, rows, scratch, nullptr)); }),
+                       .flops = 2.0 * kLogitTokens * kColumns * experts});
+  }
+  for (const int tokens : {4096, 16384}) {
     results.push_back(
-        {.name = StrCat("gate_logits.", experts, "_experts"),
-         .seconds = MedianSeconds([&] { CheckOk(GateLogits(shape, weight.As<float>(), rows, scratch, nullptr)); }),
-         .flops = 2.0 * kLogitTokens * kColumns * experts});
+        MeasureRoute(StrCat("route.deepseek_v3.", tokens, "_tokens"), DeepSeekV3(), tokens, copy_bytes_per_s));
   }
   StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
   CheckOk(gemm.status());
-  for (const int experts : {8, 64, 128, 256}) results.push_back(MeasureGradient(experts, **gemm));
+  for (const int experts : {8, 64, 128, 256}) {
+    results.push_back(MeasureGradient(StrCat("gate_gradient.", experts, "_experts"), ShapeOf(experts), **gemm));
+  }
+  results.push_back(MeasureGradient("gate_gradient.deepseek_v3", DeepSeekV3(), **gemm));
 }
 
 }  // namespace moeplan::executor::cuda

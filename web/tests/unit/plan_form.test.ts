@@ -18,11 +18,10 @@ function pathsOfProto(): string[] {
     const body = new RegExp(`^message ${message} \\{\\n([\\s\\S]*?)\\n\\}`, "m").exec(proto)![1]!;
     return [...body.matchAll(/^ {2}(?:optional |repeated )?[\w.]+ (\w+) = \d+;/gm)].map((match) => match[1]!.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
   };
-  const inner = ["layer", "layout", "routing"];
-  return [
-    ...fieldsOf("Workload").filter((name) => !inner.includes(name)),
-    ...inner.flatMap((name) => fieldsOf(name[0]!.toUpperCase() + name.slice(1)).map((path) => `${name}.${path}`)),
-  ];
+  const inner = ["layer", "layout", "routing", "router"];
+  const pathsOf = (message: string, prefix: string): string[] =>
+    fieldsOf(message).flatMap((name) => (inner.includes(name) ? pathsOf(name[0]!.toUpperCase() + name.slice(1), `${prefix}${name}.`) : [prefix + name]));
+  return pathsOf("Workload", "");
 }
 
 describe("form of a workload", () => {

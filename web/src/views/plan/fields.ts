@@ -66,6 +66,20 @@ export const groups: readonly FieldGroup[] = [
       real("layer.auxLossCoefficient", "Balance loss", "0"),
       real("layer.zLossCoefficient", "Router z-loss", "0"),
       flag("layer.expertBias", "Expert biases"),
+      real("layer.swigluLimit", "SwiGLU limit", "0"),
+    ],
+  },
+  {
+    title: "Router of a TOP_K gate",
+    fields: [
+      choice("layer.router.scoreFunction", "Scores", ["SOFTMAX", "SIGMOID"]),
+      real("layer.router.weightScale", "Weights times", "1"),
+      whole("layer.router.expertGroups", "Groups", "1"),
+      whole("layer.router.groupsPerToken", "Groups per token", "all"),
+      flag("layer.router.rawWeights", "Weights not normalised"),
+      flag("layer.router.correctionBias", "Choices corrected"),
+      flag("layer.router.bias", "Biases of logits"),
+      flag("layer.router.weighsInput", "Weights on inputs"),
     ],
   },
   {
