@@ -266,6 +266,7 @@ struct RouterClass {
 };
 constexpr ScoreFunction kSoftmax = ScoreFunction::kSoftmax, kSigmoid = ScoreFunction::kSigmoid;
 constexpr std::string_view kSharedGate = "the shared expert has a gate of its own";
+constexpr std::string_view kCorrectedSoftmax = "choices among probabilities of a softmax are corrected by a bias";
 constexpr RouterClass kRouterClasses[] = {
     {"mixtral"},
     {"minimax"},
@@ -295,7 +296,7 @@ constexpr RouterClass kRouterClasses[] = {
     {"qwen3_next", kSoftmax, false, false, kSharedGate},
     {"qwen3_5_moe", kSoftmax, false, false, kSharedGate},
     {"qwen3_5_moe_text", kSoftmax, false, false, kSharedGate},
-    {"ernie4_5_moe", kSoftmax, false, false, "choices among probabilities of a softmax are corrected by a bias"},
+    {"ernie4_5_moe", kSoftmax, false, false, kCorrectedSoftmax},
     {"phimoe", kSoftmax, false, false, "experts are chosen one after the other, by sparsemixer"},
 };
 
@@ -343,6 +344,8 @@ void ReadRouter(Fields& fields, ModelConfig& model) {
     model.router_note = StrCat("how model type \"", type, "\" routes is not known here beyond what the config says");
   } else if (sigmoid && !function.empty() && function != "sigmoid" && function != "noaux_tc") {
     model.router_note = StrCat("scores are ", function);
+  } else if (corrects && !sigmoid) {
+    model.router_note = kCorrectedSoftmax;
   } else if (is_llama && model.top_k > 1) {
     model.router_note = "weights multiply what several experts get";
   } else if (model.top_k == 1 && !router.raw_weights) {

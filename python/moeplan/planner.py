@@ -178,7 +178,7 @@ class Planner:
         dense model. ``routerNote``: what of the model's router the workload does not say; empty where it says all.
 
         The workload has the layer with its router, no capacity factor, a batch of 1 and no layout: change what is another
-        in the job, and give it to ``plan``. A config of transformers is ``json.loads(config.to_json_string())``.
+        in the job, and give it to ``plan``. A config of transformers is ``json.loads(config.to_json_string(use_diff=False))``.
         """
         return self._call("ImportModel", planner_service_pb2.ImportModelRequest(), {"model": model}, deadline_s)
 

@@ -259,6 +259,8 @@ TEST(HfConfigTest, RoutersFollowTheClassOfTheModel) {
   EXPECT_EQ(read("mixtral", "", 1).router_note, "the weight of a single expert is 1, and not its score");
   EXPECT_EQ(read("llama4").router_note, "weights multiply what several experts get");
   EXPECT_EQ(read("deepseek_v3", R"(, "scoring_func": "sqrtsoftplus")").router_note, "scores are sqrtsoftplus");
+  EXPECT_EQ(read("deepseek_v2", R"(, "scoring_func": "softmax", "topk_method": "noaux_tc")").router_note,
+            "choices among probabilities of a softmax are corrected by a bias");
   EXPECT_EQ(read("moe_of_tomorrow").router_note,
             "how model type \"moe_of_tomorrow\" routes is not known here beyond what the config says");
 }

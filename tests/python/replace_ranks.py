@@ -229,6 +229,15 @@ def logits_learn_too(world):
     layer = replacement.layers["0"]
     close(layer.gate.grad, plain.gate.weight.grad, "the gate's gradient")
 
+    # Experts that have moved keep the block's numbers in logits, and when the block comes back.
+    before = copy.deepcopy(plain.state_dict())
+    layer.place_experts([5, 0, 7, 2, 1, 4, 3, 6])
+    for found, expected in zip(model[0](batch_of(0, 0)), plain(batch_of(0, 0))):
+        close(found.detach(), expected.detach(), "a block whose experts have moved")
+    replacement.restore()
+    for name, value in before.items():
+        assert torch.equal(model[0].state_dict()[name], value), name
+
 
 def state_stays(world):
     """A block that two layers share stays one; what is frozen, or in evaluation mode, stays so, and comes back so."""

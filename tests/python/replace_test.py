@@ -21,15 +21,23 @@ def test_a_model_learns_the_same(tmp_path, schedule, layout):
     run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks.py", gpus_per_node=2, **arguments)
 
 
+ALONE = {"expertParallel": 4}
+TOGETHER = {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}
+
+
 @pytest.mark.parametrize(
-    "schedule, layout",
+    "kind, schedule, layout",
     [
-        ("BASELINE", {"expertParallel": 4}),
-        ("PARM_S1", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
-        ("MONTA_O3", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
+        ("deepseek_v3", "BASELINE", ALONE),
+        ("deepseek_v3", "PARM_S1", TOGETHER),
+        ("deepseek_v3", "MONTA_O3", TOGETHER),
+        ("gpt_oss", "PARM_S1", TOGETHER),
+        ("gpt_oss", "PIPELINE", ALONE),
+        ("llama4", "PARM_S1", TOGETHER),
+        ("llama4", "MONTA_O3", TOGETHER),
+        ("olmoe", "PARM_S2", TOGETHER),
     ],
 )
-@pytest.mark.parametrize("kind", ["deepseek_v3", "gpt_oss", "llama4", "olmoe"])
 def test_models_with_other_routers_learn_the_same(tmp_path, kind, schedule, layout):
     arguments = {"kind": kind, "schedule": schedule, "layout": layout}
     run_ranks(tmp_path, 4, "other_routers", program="replace_ranks.py", gpus_per_node=2, **arguments)

@@ -22,6 +22,11 @@ def test_what_jobs_do(tmp_path):
     run_ranks(tmp_path, 4, "what_jobs_do", gpus_per_node=2, device="cuda")
 
 
+def test_experts_move_between_ranks(tmp_path):
+    arguments = {"layout": {"expertParallel": 4}, "router": {"scoreFunction": "SIGMOID", "correctionBias": True}}
+    run_ranks(tmp_path, 4, "experts_move", gpus_per_node=2, device="cuda", **arguments)
+
+
 def test_calls_are_queued_behind_the_current_stream(tmp_path):
     run_ranks(tmp_path, 1, "behind_a_stream", device="cuda")
 

@@ -32,6 +32,20 @@ def test_experts_move_between_ranks(tmp_path, layout, router):
     run_ranks(tmp_path, 4, "experts_move", gpus_per_node=2, layout=layout, router=router)
 
 
+def test_loads_that_a_plan_was_made_for():
+    from moeplan.torch.placement import busiest_ratio, planned_shares
+    from moeplan.v1 import workload_pb2
+
+    layer = workload_pb2.Layer(experts=4)
+    assert planned_shares(workload_pb2.Workload(layer=layer)) == [1, 1, 1, 1]
+    skewed = workload_pb2.Workload(layer=layer, routing=workload_pb2.Routing(skew=1))
+    assert planned_shares(skewed) == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+    counted = workload_pb2.Workload(layer=layer, routing=workload_pb2.Routing(tokens_per_expert=[5, 1, 2, 0]))
+    assert busiest_ratio(planned_shares(counted), 2) == 1.5
+    assert busiest_ratio(planned_shares(counted), 4) == 2.5
+    assert busiest_ratio([0, 0], 2) == 1
+
+
 def test_devices_that_are_not_there_are_refused(tmp_path):
     run_ranks(tmp_path, 1, "no_card_for_the_host")
 

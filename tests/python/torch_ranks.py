@@ -259,9 +259,6 @@ def experts_move(world, layout, router):
             x, y, dy = job.run(step)
             losses.append((y * dy).sum())
             losses[-1].backward()
-            moeplan.torch.reduce_gradients(job.layer)
-            optimizers[job].step()
-            optimizers[job].zero_grad()
         close(losses[1].detach(), losses[0].detach(), f"loss of step {step}", 1e-6)
         for name in ("pairs", "kept", "probability_sum"):
             close(moves.layer.router_statistics()[name], stays.layer.router_statistics()[name], name)
@@ -269,13 +266,23 @@ def experts_move(world, layout, router):
         loads = drifts[0]["routing"]["tokensPerExpert"]
         assert drifts[1]["routing"]["tokensPerExpert"] == loads and sum(loads) == 2 * moves.tokens * moves.batches
         assert drifts[0]["planned_busiest_rank_ratio"] == 1
-        moves.layer.place_experts(placement, optimizers[moves])
+        moves.layer.place_experts(placement, optimizers[moves])  # The gradients are still the rank's part.
+        expect_raises(moeplan.InvalidInput, moves.layer.router_statistics, "no forward pass yet")
+        gradients = {job: job.layer.full_gradients() for job in (stays, moves)}
+        for name, value in gradients[stays].items():
+            close(gradients[moves][name], value, f"gradient of {name} in step {step}", 1e-6)
+        for job in (stays, moves):
+            moeplan.torch.reduce_gradients(job.layer)
+            optimizers[job].step()
+            optimizers[job].zero_grad()
+        if router.get("correctionBias"):
+            for job in (stays, moves):
+                job.layer.balance_experts(0.01, torch.tensor(loads))
         by_place = [loads[expert] for expert in placement]
         ranks = layout["expertParallel"]
         halves = [sum(by_place[i : i + 8 // ranks]) for i in range(0, 8, 8 // ranks)]
         found = moves.layer.routing_drift(torch.tensor(loads, dtype=torch.float64) / moves.batches)["busiest_rank_ratio"]
-        if not moves.layer._shard.gates_slices:
-            close(torch.tensor(found), torch.tensor(max(halves) * ranks / sum(halves)), "the busiest rank")
+        close(torch.tensor(found), torch.tensor(max(halves) * ranks / sum(halves)), "the busiest rank")
         whole = {job: job.layer.full_weights() for job in (stays, moves)}
         for name, value in whole[stays].items():
             close(whole[moves][name], value, f"{name} after step {step}", 1e-6)
@@ -295,7 +302,26 @@ def experts_move(world, layout, router):
     again.layer.load_full_weights(**stays.layer.full_weights())
     close(again.run(9)[1].detach(), stays.run(9)[1].detach(), "whole weights, by the job's numbers", 1e-6)
 
-    expect_raises(moeplan.InvalidInput, lambda: moves.layer.place_experts([0] * 8), "physical_to_logical")
+    # What does not fit is refused on every rank, and nothing has moved.
+    before = moves.layer.full_weights()
+    place = moves.layer.place_experts
+    expect_raises(moeplan.InvalidInput, lambda: place([0] * 8), "physical_to_logical")
+    other = placements[1] if world.rank == 1 else placements[2]
+    expect_raises(moeplan.InvalidInput, lambda: place(other), "physical_to_logical")
+    one_wrong = [0] * 8 if world.rank == 2 else placements[1]
+    expect_raises(moeplan.InvalidInput, lambda: place(one_wrong), "physical_to_logical")
+    copies = torch.optim.SGD([value.detach().clone() for value in moves.layer.parameters()], lr=1.0)
+    expect_raises(moeplan.InvalidInput, lambda: place(placements[1], copies), "optimizer")
+    sums = torch.optim.SGD(moves.layer.parameters(), lr=1.0)
+    sums.state[moves.layer.up]["rows"] = moves.layer.up.detach().sum(-1)
+    expect_raises(moeplan.InvalidInput, lambda: place(placements[1], sums), "optimizer")
+    kept = torch.optim.SGD(moves.layer.parameters(), lr=1.0)
+    if world.rank == 0:
+        kept.state[moves.layer.up]["more"] = moves.layer.up.detach().clone()
+    if layout["expertParallel"] == world.ranks:
+        expect_raises(moeplan.InvalidInput, lambda: place(placements[1], kept), "optimizer")
+    for name, value in moves.layer.full_weights().items():
+        assert torch.equal(value, before[name]), name
     if limited:
         apart = [7, 2, 4, 1, 0, 3, 6, 5]
         expect_raises(moeplan.InvalidInput, lambda: moves.layer.place_experts(apart), "groups that stay together")

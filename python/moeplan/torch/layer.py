@@ -12,9 +12,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
-from moeplan.baseline import with_router_defaults
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
-from moeplan.torch.placement import busiest_ratio, check, planned_shares
+from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
 from moeplan.torch.sharded_weights import ShardedWeights
 from moeplan.torch.world import World
@@ -192,27 +191,32 @@ class MoELayer(ShardedWeights):
         """Moves experts between ranks, so that place i, of the E places in the order of the ranks' own ones, has the job's
         expert ``physical_to_logical[i]``: what an answer's ``routing.placement`` says.
 
-        The layer computes the same. Weights, gradients and what ``optimizer`` keeps in their shapes move along; the job's
-        numbers stay those of ``full_weights``, ``load_full_weights``, statistics and loads, while the rows of ``gate`` and
-        its biases are by place. ``placement`` [E] is a buffer once experts have moved, and part of ``state_dict``.
-        Collective; between steps. Raises InvalidInput for what is no permutation, or takes the experts of a router's group
-        apart, and where weight gradients are deferred.
+        The layer computes the same. Weights, gradients and what ``optimizer`` keeps of them move along; the job's numbers
+        stay those of ``full_weights``, ``load_full_weights``, statistics and loads, while the rows of ``gate`` and its
+        biases are by place. ``placement`` [E] is a buffer once experts have moved, and part of ``state_dict``: load that
+        with ``load_state_dict``. Results of the forward before are gone. Collective over the pipeline stage; between steps.
+
+        Raises InvalidInput on every rank, and nothing has moved, for what is no permutation or another one on another rank,
+        takes the experts of a router's group apart, or leaves weight gradients deferred; for a gate that draws experts; and
+        for an optimizer that learns with copies of the parameters, or keeps what has another shape than they.
         """
-        layer, router = self._layer, with_router_defaults(self._layer.router)
-        limited = router.groups_per_token < router.expert_groups
-        after = check(physical_to_logical, layer.experts, router.expert_groups if limited else 1)
         if self._passes.deferred:
             raise mismatch("layer", "weight gradients that are deferred", "none; call weight_gradients before experts move")
-        self._move_experts(after, optimizer)
+        self._move_experts(physical_to_logical, optimizer)
+        self._passes.last = None
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        self._passes.last = None  # Its results are by the places that experts had.
+        super()._load_from_state_dict(*arguments)
 
     def routing_drift(self, loads: torch.Tensor | None = None) -> dict[str, Any]:
         """How a router's loads differ from those that the plan was made for.
 
         ``loads``: [E], pairs by expert of this rank's batches, such as a step's sum of ``router_statistics()["pairs"]``;
-        None: those of the last forward. ``routing``: the loads of all batches, as a workload to plan again has them;
-        ``busiest_expert_ratio`` and ``busiest_rank_ratio``: the most over the mean, where experts are now, drops not
-        counted; ``planned_busiest_rank_ratio``: what the plan took for it. Where a layer is dropless, padded schedules take
-        as much longer as the busiest expert has more than planned, PARM_S1 as the busiest rank. Collective.
+        None: those of the last forward. ``routing``: the loads of all batches, by the job's numbers, as a workload has
+        them; ``busiest_expert_ratio`` and ``busiest_rank_ratio``: the most over the mean, where experts are now, drops not
+        counted; ``planned_busiest_rank_ratio``: what the plan took, where experts are in their own order. The busiest
+        expert sets the time of padded schedules of a dropless layer, the busiest rank that of PARM_S1. Collective.
         """
         pairs = self._all_loads(loads)
         by_place, ranks = pairs.tolist(), self._degrees[1]
@@ -227,6 +231,8 @@ class MoELayer(ShardedWeights):
     def _all_loads(self, loads: torch.Tensor | None) -> torch.Tensor:
         """Those of all source batches, by place."""
         own = self.router_statistics()["pairs"] if loads is None else loads
+        if own.shape != (self._layer.experts,):
+            raise mismatch("loads", f"a tensor of shape {tuple(own.shape)}", f"({self._layer.experts},)")
         pairs = self._by_place("gate", own.to(self.world.device, torch.float64, copy=True))
         self.world._sum(pairs, self._stage_groups if self._shard.gates_slices else self._dense_groups)
         return pairs

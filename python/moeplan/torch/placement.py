@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -92,12 +92,22 @@ class Move:
         return result
 
 
-def tensors_like(name: str, parameter: torch.Tensor, optimizer: Optional[torch.optim.Optimizer]) -> Iterator[torch.Tensor]:
-    """A parameter, its gradient, and what an optimizer keeps of it in its shape."""
-    yield parameter.detach()
+def tensors_like(name: str, parameter: torch.Tensor, optimizer: Optional[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """A parameter, its gradient, and what an optimizer keeps of it.
+
+    Raises InvalidInput where the optimizer has copies of its own to learn with, or keeps what has another shape.
+    """
+    found = [parameter.detach()]
     if parameter.grad is not None:
-        yield parameter.grad
-    kept = optimizer.state.get(parameter, {}) if optimizer is not None else {}
-    for _, value in sorted(kept.items(), key=lambda item: str(item[0])):
-        if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-            yield value
+        found.append(parameter.grad)
+    if optimizer is None or not parameter.requires_grad:
+        return found
+    if all(one is not parameter for group in optimizer.param_groups for one in group["params"]):
+        raise mismatch("optimizer", f"one that does not have {name}", "the one that changes the layer's own parameters")
+    for key, value in sorted(optimizer.state.get(parameter, {}).items(), key=lambda item: str(item[0])):
+        if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+            continue
+        if value.shape != parameter.shape:
+            raise mismatch("optimizer", f"{key} of {name} in another shape", "states in the shapes of their parameters")
+        found.append(value)
+    return found

@@ -7,10 +7,12 @@ from typing import Any, Sequence
 import torch
 
 from moeplan import library
-from moeplan.errors import mismatch
-from moeplan.torch.placement import Move, inverse, tensors_like
+from moeplan.baseline import with_router_defaults
+from moeplan.errors import InvalidInput, mismatch
+from moeplan.torch.placement import Move, check, inverse, tensors_like
 from moeplan.torch.tensors import full_shapes, initial, is_dense, own_part
 from moeplan.torch.world import World
+from moeplan.v1 import workload_pb2
 
 
 class ShardedWeights(torch.nn.Module):
@@ -165,20 +167,53 @@ class ShardedWeights(torch.nn.Module):
         order = self._order()
         return tensor if order is None or name.startswith("shared_") else tensor[order]
 
-    def _move_experts(self, after: Sequence[int], optimizer: torch.optim.Optimizer | None) -> None:
-        """To a placement, with gradients and what the optimizer keeps. Collective."""
+    def _move_experts(self, asked: Sequence[int], optimizer: torch.optim.Optimizer | None) -> None:
+        """To a placement, with gradients and what the optimizer keeps. Collective; raises before anything has moved."""
+        wrong: InvalidInput | None = None
+        after: list[int] = []
+        tensors: list[tuple[str, torch.Tensor]] = []
+        try:
+            after = self._checked(asked)
+            for name in self._names:
+                tensors.extend((name, tensor) for tensor in tensors_like(name, getattr(self, name), optimizer))
+        except InvalidInput as error:
+            wrong = error
+        self._agree_to_move(wrong, after, [name for name, _ in tensors])
         before = self._order() or list(range(self._layer.experts))
         holders = next(group for group in self._sharing_groups if self.world.rank in group)
         move = Move(self.world, holders, self._sharing_groups, self._shard.experts, before, after)
         with torch.no_grad():
-            for name in self._names:
-                for tensor in tensors_like(name, getattr(self, name), optimizer):
-                    move.apply(name, tensor)
+            for name, tensor in tensors:
+                move.apply(name, tensor)
             if self.correction_bias is not None:
                 move.apply("correction_bias", self.correction_bias)
         self.placement = torch.tensor(after, device=self.world.device)
 
+    def _checked(self, asked: Sequence[int]) -> list[int]:
+        layer, router = self._layer, with_router_defaults(self._layer.router)
+        if layer.gate in (workload_pb2.Gate.RANDOM, workload_pb2.Gate.HASH):
+            raise mismatch("plan.workload.layer.gate", workload_pb2.Gate.Kind.Name(layer.gate), "one that scores experts")
+        limited = router.groups_per_token < router.expert_groups
+        return check(asked, layer.experts, router.expert_groups if limited else 1)
+
+    def _agree_to_move(self, wrong: InvalidInput | None, after: list[int], names: list[str]) -> None:
+        """Raises InvalidInput on every rank of the stage where one cannot move experts, or would move others. Ranks that
+        share out experts exchange tensor by tensor, so they have as many of each."""
+        said = self.world._gather_in(self._stage_groups, (None if wrong is None else str(wrong), after))
+        if wrong is not None:
+            raise wrong
+        for rank, (error, other) in said.items():
+            if error is not None:
+                raise mismatch("physical_to_logical", f"an error on rank {rank} ({error})", "a placement on every rank")
+            if other != after:
+                raise mismatch("physical_to_logical", f"{other} on rank {rank}", f"{after}, as on rank {self.world.rank}")
+        for rank, other in self.world._gather_in(self._sharing_groups, names).items():
+            if other != names:
+                found = f"{len(other)} tensors to move on rank {rank}"
+                raise mismatch("optimizer", found, f"{len(names)}, as on rank {self.world.rank}: parameters, gradients, states")
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        saved = state_dict.get(f"{prefix}placement")
-        self.placement = None if saved is None else torch.empty_like(saved, device=self.world.device)
+        if f"{prefix}gate" in state_dict:  # Else the weights stay, and experts where they are.
+            saved = state_dict.get(f"{prefix}placement")
+            self.placement = None if saved is None else torch.empty_like(saved, device=self.world.device)
         super()._load_from_state_dict(state_dict, prefix, *others)

@@ -102,6 +102,16 @@ class World:
             dist.all_gather_object(values, value, group=self._group)
         return values
 
+    def _gather_in(self, groups: Sequence[Sequence[int]], value: Any) -> dict[int, Any]:
+        """``value`` of every rank of the own one of ``groups``, by rank. Collective over it."""
+        own = next(group for group in groups if self.rank in group)
+        if len(own) == 1:
+            return {self.rank: value}
+        values: list[Any] = [None] * len(own)
+        with _peers_named(), self._on_device():
+            dist.all_gather_object(values, value, group=self._group_of(groups, own))
+        return dict(zip(own, values))
+
     def _sum(self, tensor: torch.Tensor, groups: Sequence[Sequence[int]]) -> None:
         """Sums ``tensor`` in place over the own one of ``groups``, which are disjoint lists of ranks. Collective."""
         own = next(group for group in groups if self.rank in group)
