@@ -16,6 +16,7 @@
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
 #include "models/all_to_all/algorithm.h"
+#include "models/check.h"
 #include "models/plan/build_plan.h"
 #include "models/routing/expert_load.h"
 #include "models/text.h"
@@ -376,7 +377,7 @@ class BackendRankSession final : public RankSession {
         executor::ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
     ASSIGN_OR_RETURN(const std::vector<float> input_gradient, Read(ready->runner->input_gradient()));
     AddDeviation(input_gradient, gradients.input.values, checked);
-    std::vector<float> gate_gradient(full.gate.size());
+    std::vector<float> gate_gradient(executor::GateGradientValues(layer));
     RETURN_IF_ERROR(Copy(reinterpret_cast<std::byte*>(gate_gradient.data()),
                          reinterpret_cast<const std::byte*>(ready->runner->gate_gradient()),
                          gate_gradient.size() * sizeof(float)));
@@ -409,6 +410,7 @@ class BackendRankSession final : public RankSession {
 
   static void AddDeviation(std::span<const float> values, const std::vector<double>& reference,
                            v1::RankReply::Checked& checked) {
+    MOEPLAN_CHECK(values.size() == reference.size());
     double error = 0, largest = 0;
     for (size_t i = 0; i < reference.size(); ++i) {
       // Not std::max: a NaN must not be overlooked.

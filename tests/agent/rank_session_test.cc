@@ -130,6 +130,31 @@ TEST_F(TwoNodesTest, RunsAPlanByEveryAlgorithm) {
   }
 }
 
+// Output, input gradient and the gate's gradient, which has that of the router's bias behind it.
+TEST_F(TwoNodesTest, ComparesBothPassesOfALayerWithARouter) {
+  Workload workload = SmallWorkload();
+  workload.phase = Phase::kTraining;
+  workload.layer.router = {.score_function = ScoreFunction::kSigmoid,
+                           .weight_scale = 2.5,
+                           .expert_groups = 2,
+                           .groups_per_token = 1,
+                           .correction_bias = true,
+                           .bias = true};
+  CallWithoutError([&](int, v1::RankCommand& command) {
+    *command.mutable_prepare()->mutable_workload() = ToProto(workload);
+    *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = {.family = Family::kParmS1}});
+  });
+  CallWithoutError([](int, v1::RankCommand& command) { command.mutable_run()->set_graph(0); });
+  for (const v1::RankReply& reply :
+       CallWithoutError([](int, v1::RankCommand& command) { command.mutable_check()->set_graph(0); })) {
+    ASSERT_EQ(reply.checked().deviations_size(), 3);
+    for (const auto& deviation : reply.checked().deviations()) {
+      EXPECT_GT(deviation.largest_reference(), 0);
+      EXPECT_LE(deviation.largest_error(), 2e-5 * deviation.largest_reference());
+    }
+  }
+}
+
 // O1 exchanges over EP, which has one rank on each node.
 TEST_F(TwoNodesTest, RefusesAPlansAlgorithmWhereItIsDirect) {
   const auto prepare = [](int, v1::RankCommand& command) {
