@@ -95,7 +95,7 @@ class ScoreSum {
   float sums_[kScoreSums] = {};
 };
 
-// What the logits and scores of one token are like as a whole.
+// A GateScore says what the logits and scores of one token are like as a whole.
 struct GateScore {
   float largest_probability = 0;  // Of a softmax.
   float log_sum_exp = 0;
@@ -187,7 +187,7 @@ struct LargestKeys {
       second = key;
     }
   }
-  // What the group is chosen by: its largest key, or the sum of its two largest.
+  // A group is chosen by its largest key, or by the sum of its two largest.
   MOEPLAN_HD float KeyOfGroup(bool sums_two) const {
     const float key = sums_two ? largest + second : largest;
     return key == key ? key : -INFINITY;

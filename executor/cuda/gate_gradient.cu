@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_consta
   }
 }
 
-// Where weights multiply what experts get: the gradient of every token's weight, a warp for a token.
+// Finds the gradient of every token's weight where weights multiply what experts get, a warp for a token.
 template <typename Element, int kCount>
 __global__ void WeightGradientsKernel(const Element* tokens, const Element* tokens_gradient, int rows, int columns,
                                       RowLaunch launch, float* weight_gradients) {

@@ -36,7 +36,7 @@ class ExpertFfn {
   bool gated() const { return layer_.expert_matrices == 3; }
   size_t MatrixAt(int expert) const { return static_cast<size_t>(expert) * layer_.model_dim * weights_.shard.hidden; }
   void Keep(int rows, float* kept) const;
-  // What stands in up_ and gate_up_ becomes what the function takes of it; and then up_ the function of both.
+  // Limit makes up_ and gate_up_ what the function takes of them, and BecomeHidden then makes up_ the function of both.
   void Limit();
   void BecomeHidden();
   // The gradients in up_ and gate_up_ become 0 where the kept value was beyond the limit.

@@ -28,8 +28,8 @@ uint64_t KeyOf(GateKind gate, const GatedToken& token) {
   return key;
 }
 
-// What experts are chosen by: their logits, or their corrected scores; NaN outside of the groups that a token may
-// choose from.
+// Experts are chosen by `keys`, which become their logits or their corrected scores, and NaN outside of the groups that
+// a token may choose from.
 void MakeKeys(const Router& router, const GatedToken& token, std::span<const float> correction_bias,
               std::span<float> keys) {
   std::ranges::copy(token.logits, keys.begin());

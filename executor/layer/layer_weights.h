@@ -36,13 +36,13 @@ struct ExpertWeights {
   std::vector<float> up_bias, gate_up_bias, down_bias;
 };
 
-// What a router holds, on every rank alike.
+// A router holds these, on every rank alike.
 struct GateWeights {
   std::span<const float> weight;           // [E][M]
   std::span<const float> bias;             // [E], where the router has one.
   std::span<const float> correction_bias;  // [E], likewise; it has no gradient.
 };
-// Where gradients of them are added, in the same shapes.
+// Their gradients are added to this memory, in the same shapes.
 struct GateGradientsView {
   std::span<float> weight, bias;
 

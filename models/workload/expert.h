@@ -27,8 +27,8 @@ struct ExpertFunction {
   double (*gate_up_slope)(double up, double gate_up) = nullptr;
 };
 
-// What GPT-OSS's experts compute with of what their first matrices gave: gate_up is at most the limit, and up within it
-// either way. Values beyond have no slope.
+// GPT-OSS's experts limit what their first matrices gave: gate_up is at most the limit, and up within it either way.
+// Values beyond have no slope.
 struct SwiGluLimit {
   double limit = 0;  // 0: there is none.
 
@@ -105,7 +105,7 @@ ExpertFunction ExpertFunctionOf() {
           .gate_up_slope = [](double up, double gate_up) { return F::GateUpSlope(up, gate_up); }};
 }
 
-// That of the layer's experts, and of its shared one; its arguments are within SwiGluLimit.
+// The function of the layer's experts, and of its shared one, takes arguments that are within SwiGluLimit.
 ExpertFunction FunctionOf(const Layer& layer);
 
 // A kind of expert that a program adds.

@@ -70,7 +70,7 @@ struct SwiGlu {
   }
 };
 
-// That of GPT-OSS (GptOssExperts of Hugging Face's transformers), of arguments within SwiGluLimit.
+// GPT-OSS computes this (GptOssExperts of Hugging Face's transformers) of arguments that are within SwiGluLimit.
 struct GptOssSwiGlu {
   static constexpr int kMatrices = 3;
 

@@ -15,7 +15,7 @@
 namespace moeplan {
 
 enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
-// What a router makes of a token's logits before it weighs experts by them.
+// A router makes scores of a token's logits, and weighs experts by them.
 enum class ScoreFunction { kSoftmax, kSigmoid };
 enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };  // And own ones.
 template <>

@@ -48,12 +48,8 @@ def loss_of(model, x):
     return (model(x) - x.flip(-1)).square().sum()
 
 
-def learns_the_same(world, schedule, layout):
-    """A model whose blocks are replaced has the losses and the weights of one that is left alone, step by step."""
-    model, plain = model_of(1), model_of(1)
-    replacement = moeplan.torch.replace(model, ADAPTERS, plan_of(schedule, layout), world)
-    assert sorted(replacement.layers) == ["0.mlp", "1.mlp"]
-    assert not any(isinstance(module, tuple(ADAPTERS)) for module in model.modules())
+def learn(world, model, plain, layout):
+    """Three steps of a model with replaced blocks beside one without, whose losses are the same."""
     tensor = layout.get("tensorParallel", 1)
     own, sources = world.rank // tensor, world.ranks // tensor
     optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3) for one in (model, plain)]
@@ -71,6 +67,15 @@ def learns_the_same(world, schedule, layout):
         close(loss.detach(), losses[own].detach(), f"loss of step {step}", tolerance=1e-5)
         for optimizer in optimizers:
             optimizer.step()
+
+
+def learns_the_same(world, schedule, layout):
+    """A model whose blocks are replaced has the losses and the weights of one that is left alone, step by step."""
+    model, plain = model_of(1), model_of(1)
+    replacement = moeplan.torch.replace(model, ADAPTERS, plan_of(schedule, layout), world)
+    assert sorted(replacement.layers) == ["0.mlp", "1.mlp"]
+    assert not any(isinstance(module, tuple(ADAPTERS)) for module in model.modules())
+    learn(world, model, plain, layout)
     replacement.restore()
     assert replacement.layers == {}
     assert model.state_dict().keys() == plain.state_dict().keys()
@@ -131,23 +136,7 @@ def other_routers(world, kind, schedule, layout):
         if field in layer:
             refused(model, {block: adapter}, wrong, f"layer.{field}", world)
     replacement = moeplan.torch.replace(model, {block: adapter}, plan, world)
-    tensor = layout.get("tensorParallel", 1)
-    own, sources = world.rank // tensor, world.ranks // tensor
-    optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3) for one in (model, plain)]
-    for step in range(3):
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss = loss_of(model, batch_of(step, own))
-        loss.backward()
-        moeplan.torch.reduce_gradients(model)
-        for name, value in model.named_parameters():
-            if ".layer." not in name:
-                world._sum(value.grad, [list(range(i, world.ranks, tensor)) for i in range(tensor)])
-        losses = [loss_of(plain, batch_of(step, source)) for source in range(sources)]
-        sum(losses).backward()
-        close(loss.detach(), losses[own].detach(), f"loss of step {step}", tolerance=1e-5)
-        for optimizer in optimizers:
-            optimizer.step()
+    learn(world, model, plain, layout)
     replacement.restore()
     for name, value in plain.state_dict().items():
         close(model.state_dict()[name], value, name)
