@@ -35,6 +35,9 @@ struct CudaDeviceOptions {
 
 class CudaDevice : public Device {
  public:
+  // TimeS of an event that is recorded now is off by no more than this.
+  virtual double clock_uncertainty_s() const = 0;
+
   // Stops the device with `why` as if work had failed; from any thread, host functions of streams included.
   virtual void Fail(const Status& why) = 0;
   // Called once, on the failing thread, when the device stops; must call no CUDA.

@@ -91,8 +91,7 @@ TEST_F(CudaDeviceTest, ARecordingCopiesWhatHostMemoryHoldsAtEachRun) {
 }
 
 TEST_F(CudaDeviceTest, TimesAreThoseOfTheHostsClockInRecordingsToo) {
-  // Anchors are a few microseconds off.
-  constexpr double kOffS = 1e-3;
+  constexpr double kFloatS = 1e-6;
   const auto stream = MakeStream();
   const auto before = device_->MakeEvent(), after = device_->MakeEvent();
   const auto body = [&] {
@@ -104,12 +103,13 @@ TEST_F(CudaDeviceTest, TimesAreThoseOfTheHostsClockInRecordingsToo) {
   const auto recording = device_->Capture(body);
   for (int i = 0; i < 4; ++i) {
     if (i == 2) std::this_thread::sleep_for(std::chrono::milliseconds(600));  // Another anchor is due.
-    const double begin_s = NowS();
+    const double off_s = device_->clock_uncertainty_s() + kFloatS, begin_s = NowS();
     i % 2 == 0 ? recording->Enqueue() : body();
     ExpectOk();
-    EXPECT_GT(device_->TimeS(*before), begin_s - kOffS);
-    EXPECT_GE(device_->TimeS(*after) - device_->TimeS(*before), 3e-3 - 1e-6);
-    EXPECT_LT(device_->TimeS(*after), NowS() + kOffS);
+    EXPECT_GT(device_->TimeS(*before), begin_s - off_s);
+    EXPECT_GE(device_->TimeS(*after) - device_->TimeS(*before), 3e-3 - kFloatS);
+    EXPECT_LT(device_->TimeS(*after), NowS() + off_s);
+    EXPECT_LT(off_s, 0.1);
   }
 }
 
