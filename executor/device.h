@@ -119,6 +119,8 @@ class Device {
   virtual Status first_error() const { return OkStatus(); }
   // Blocks until everything queued has passed; the first error since the device was made.
   virtual Status Synchronize() = 0;
+  // The same of what is queued on `stream` alone. Not while capturing.
+  virtual Status Await(Stream& stream) = 0;
   // When a recorded event passed, in seconds on this device's clock. Only after Synchronize.
   virtual double TimeS(const Event& event) const = 0;
 };

@@ -59,10 +59,10 @@ StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGraph& graph, Kernels& kernels,
-                                                 const std::optional<WholeBatch>& whole = std::nullopt,
-                                                 std::shared_ptr<ReplayAgreement> agreement = nullptr) {
-  ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(graph.layout, kernels, graph.communication_ctas));
-  return GraphRunner::Prepare(graph, context, whole, std::move(agreement));
+                                                 const MoeLayer::Options& options) {
+  ASSIGN_OR_RETURN(const RankContext context,
+                   rank.ContextOf(graph.layout, kernels, graph.communication_ctas, options.lane));
+  return GraphRunner::Prepare(graph, context, options.whole, options.agreement);
 }
 
 template <typename Value>
@@ -97,25 +97,25 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank.make_kernels()(workload.layer, weights, gradients));
-  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels));
-  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels, {}));
+  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner), {});
 }
 
 StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                                  const std::optional<WholeBatch>& whole, std::shared_ptr<ReplayAgreement> agreement) {
+                                  const Options& options) {
   ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
-  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner,
-                   PrepareOn(rank, drawn.graph, *kernels, whole, std::move(agreement)));
-  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner), whole);
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels, options));
+  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner), options);
 }
 
 MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                   std::unique_ptr<GraphRunner> runner, const std::optional<WholeBatch>& whole)
+                   std::unique_ptr<GraphRunner> runner, const Options& options)
     : workload_(std::move(workload)),
       rank_(&rank),
       kernels_(std::move(kernels)),
       runner_(std::move(runner)),
-      whole_(whole) {}
+      whole_(options.whole),
+      lane_(options.lane) {}
 
 Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> output) {
   MOEPLAN_CHECK(!whole_);
@@ -231,20 +231,20 @@ Status MoeLayer::AddGateGradients(const GateGradientsView& to) {
   if (to.weight.size() != weights) return error::WrongSize("gate_gradients.weight", to.weight.size(), weights);
   if (to.bias.size() != biases) return error::WrongSize("gate_gradients.bias", to.bias.size(), biases);
   Device& device = rank_->device();
-  Stream& compute = rank_->streams()[StreamKind::kCompute];
+  Stream& compute = rank_->streams(lane_)[StreamKind::kCompute];
   device.Label(compute, "gate gradient");
-  if (device_weights_) {
-    RETURN_IF_ERROR(rank_->FollowJob());
+  if (device_weights_ || device.host_reads_memory()) {
+    RETURN_IF_ERROR(rank_->FollowJob(lane_));
     kernels_->AddValues(found.data(), static_cast<int64_t>(weights), to.weight.data(), compute);
     if (biases > 0) {
       kernels_->AddValues(found.data() + weights, static_cast<int64_t>(biases), to.bias.data(), compute);
     }
-    return rank_->HandOver();
+    return rank_->HandOver(lane_);
   }
   std::vector<float> copy(found.size());
   device.Copy(reinterpret_cast<std::byte*>(copy.data()), reinterpret_cast<const std::byte*>(found.data()),
               found.size_bytes(), compute);
-  RETURN_IF_ERROR(device.Synchronize());
+  RETURN_IF_ERROR(device.Await(compute));
   std::transform(copy.begin(), copy.begin() + weights, to.weight.begin(), to.weight.begin(), std::plus<>());
   std::transform(copy.begin() + weights, copy.end(), to.bias.begin(), to.bias.begin(), std::plus<>());
   return OkStatus();
@@ -257,25 +257,26 @@ Timeline MoeLayer::LastTimeline(Phase phase) const {
 
 Status MoeLayer::Run(const Work& work) {
   Device& device = rank_->device();
-  Stream& compute = rank_->streams()[StreamKind::kCompute];
+  RankStreams& streams = rank_->streams(lane_);
+  Stream& compute = streams[StreamKind::kCompute];
   const Rows& rows = work.rows;
-  RETURN_IF_ERROR(rank_->AwaitHandedOver());
-  RETURN_IF_ERROR(rank_->FollowJob());
+  RETURN_IF_ERROR(rank_->AwaitHandedOver(lane_));
+  RETURN_IF_ERROR(rank_->FollowJob(lane_));
   device.Label(compute, "copy in");
   if (!rows.from.empty()) device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
   const Rows& counts = work.counts;
   if (!counts.from.empty()) device.Copy(counts.in, counts.from.data(), counts.from.size(), compute);
   if (work.takes_weights) kernels_->TakeWeights(compute);
-  rank_->streams().Fork();
+  streams.Fork();
   work.enqueue();
-  rank_->streams().Join();
+  streams.Join();
   device.Label(compute, "copy out");
   if (!rows.to.empty()) device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
   if (!counts.to.empty()) device.Copy(counts.to.data(), counts.out, counts.to.size(), compute);
   if (work.gives_gradients) kernels_->GiveGradients(compute);
-  const Status handed_over = rank_->HandOver();
+  const Status handed_over = rank_->HandOver(lane_);
   const bool host_has_counts = !counts.from.empty() || !counts.to.empty();
-  const Status awaited = host_has_counts ? rank_->AwaitHandedOver() : OkStatus();
+  const Status awaited = host_has_counts ? rank_->AwaitHandedOver(lane_) : OkStatus();
   return handed_over.ok() ? awaited : handed_over;
 }
 

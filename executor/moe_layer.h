@@ -6,7 +6,8 @@
 //
 // Where the job has a stream on the device (RankRuntime::SetJobStream), a call returns as soon as its work is queued
 // behind that of the job's stream, which then waits for it; the next call waits until the one before is done. An error
-// that is found by then is that of a later call. Calls of parts, whose counts the host carries, block.
+// that is found by then is that of a later call. Calls of parts, whose counts the host carries, block. Layers of
+// different lanes (rank_runtime.h) run beside each other.
 //
 // An error of the network (a lost peer, a missed deadline) spends the rank: all later calls answer it at once.
 // One thread drives all layers of a rank.
@@ -58,11 +59,17 @@ class MoeLayer {
                                  const LayerGradientsView& gradients = {});
   // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a
   // card (executor/cuda/cuda_kernels.h): of the plan's layer and of ShardOf for rank.StageRank.
-  // With `whole` the plan is that of a part of such a source batch (GraphRunner::Prepare), and ForwardOfPart runs it.
-  // `agreement` is shared by layers of the plan that are made on a rank as it needs them; null: the layer's own.
+  struct Options {
+    // Then the plan is that of a part of such a source batch (GraphRunner::Prepare), and ForwardOfPart runs it.
+    std::optional<WholeBatch> whole = std::nullopt;
+    // Shared by layers of the plan that are made on a rank as it needs them; null: the layer's own.
+    std::shared_ptr<ReplayAgreement> agreement = nullptr;
+    // Where calls run; of a lane that is not in line they return once their work is queued, and rows, weights and
+    // gradients have to last until RankRuntime::Finish.
+    Lane lane = Lane::kInLine;
+  };
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                                 const std::optional<WholeBatch>& whole = std::nullopt,
-                                 std::shared_ptr<ReplayAgreement> agreement = nullptr);
+                                 const Options& options);
 
   // B·L rows of M elements each, of `bytes_per_element` bytes, alike on all ranks of an MP group; `input` and `output`
   // may be the same memory.
@@ -93,8 +100,8 @@ class MoeLayer {
   // GateGradientValues, in device memory: the gradient of what the gate has after the last Backward, which overwrites
   // it. That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;
-  // Adds it to `to`, in the memory of the host, or in that of the device where kernels use that in place. Blocks, or
-  // follows and is followed by the job's stream (RankRuntime::SetJobStream).
+  // Adds it to `to`, in the memory of the host, or in that of the device where kernels use that in place: queued behind
+  // the layer's last call, as that is.
   Status AddGateGradients(const GateGradientsView& to);
 
   // What the slices of the plan's gradients sum over the replicas of dense layers, in launch order, in device memory:
@@ -113,7 +120,7 @@ class MoeLayer {
 
  private:
   MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels, std::unique_ptr<GraphRunner> runner,
-           const std::optional<WholeBatch>& whole = std::nullopt);
+           const Options& options);
 
   bool trains() const { return workload_.phase != Phase::kForward; }
   // The rows of a pass: from the caller's into the graph's, and back.
@@ -141,6 +148,7 @@ class MoeLayer {
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<GraphRunner> runner_;
   std::optional<WholeBatch> whole_;
+  Lane lane_;
   std::optional<DeviceWeights> device_weights_;
   std::vector<DeviceGradients> device_gradients_;  // Those of the runner's places.
   int oldest_gradients_ = 0;

@@ -45,10 +45,10 @@ Status PairCounter::Allocate() {
 
 StatusOr<int> PairCounter::Most(const Call& call, std::span<const std::byte> input, Kernels& kernels) {
   Device& device = rank_->device();
-  Stream& stream = rank_->streams()[StreamKind::kCompute];
+  Stream& stream = rank_->streams(call.lane)[StreamKind::kCompute];
   std::vector<int32_t> counts(layer_.experts);
-  RETURN_IF_ERROR(rank_->AwaitHandedOver());
-  RETURN_IF_ERROR(rank_->FollowJob());
+  RETURN_IF_ERROR(rank_->AwaitHandedOver(call.lane));
+  RETURN_IF_ERROR(rank_->FollowJob(call.lane));
   device.Label(stream, "count pairs");
   device.Copy(rows_.data(), input.data(), input.size(), stream);
   kernels.TakeWeights(stream);
@@ -62,14 +62,14 @@ StatusOr<int> PairCounter::Most(const Call& call, std::span<const std::byte> inp
                 .sums = RouterSums::At(reinterpret_cast<double*>(sums_.data()), layer_.experts)},
                stream);
   device.Copy(reinterpret_cast<std::byte*>(counts.data()), counts_.data(), counts_.bytes(), stream);
-  RETURN_IF_ERROR(device.Synchronize());
+  RETURN_IF_ERROR(device.Await(stream));
   return *std::ranges::max_element(counts);
 }
 
 StatusOr<int> PairCounter::Slots(const Call& call, std::span<const std::byte> input, Kernels& kernels) {
   ASSIGN_OR_RETURN(const int32_t own, Most(call, input, kernels));
   Device& device = rank_->device();
-  Stream& stream = rank_->streams()[StreamKind::kInterNode];
+  Stream& stream = rank_->streams(call.lane)[StreamKind::kInterNode];
   std::vector<int32_t> all(stage_->size());
   device.Label(stream, "agree on slots");
   device.SetTokens(stream, {.call = call.tokens, .batch = call.batch_tokens});
@@ -77,7 +77,7 @@ StatusOr<int> PairCounter::Slots(const Call& call, std::span<const std::byte> in
   stage_->AllGather({own_.data(), own_.bytes()}, {all_.data(), all_.bytes()}, stream);
   device.SetTokens(stream, {});
   device.Copy(reinterpret_cast<std::byte*>(all.data()), all_.data(), all_.bytes(), stream);
-  RETURN_IF_ERROR(device.Synchronize());
+  RETURN_IF_ERROR(device.Await(stream));
   const auto busiest = std::ranges::max_element(all);
   const double even = static_cast<double>(call.tokens) * layer_.top_k / layer_.experts;
   double limit = call.tokens;  // A token chooses an expert once.

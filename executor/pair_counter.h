@@ -18,9 +18,11 @@ class PairCounter {
   // communicator yet.
   static StatusOr<PairCounter> Make(const Workload& workload, RankRuntime& rank);
 
-  // A call is about `tokens` of the `batch_tokens` of a source batch, from `first_token` on.
+  // A call is about `tokens` of the `batch_tokens` of a source batch, from `first_token` on, and counts on the streams
+  // of `lane`.
   struct Call {
     int tokens = 0, batch_tokens = 0, first_token = 0;
+    Lane lane = Lane::kInLine;
   };
   // Collective over the stage; blocks. `input`: the call's rows, at most B·L. The kernels have the layer's weights. The
   // answer is the same on every rank: as many slots as the most pairs that any expert has in a source batch, rounded up

@@ -41,9 +41,10 @@ bool IsSlice(const std::string& task) {
 
 // Makes the communicators that runners of the graph will ask for, so that they make none: a pipeline stage may run its
 // first pass long before another does.
-Status JoinGroups(const TaskGraph& graph, RankRuntime& rank) {
+Status JoinGroups(const TaskGraph& graph, RankRuntime& rank, Lane lane) {
   const Layout& layout = graph.layout;
-  ASSIGN_OR_RETURN(GroupCommunicators * groups, rank.GroupsOf(layout, /*set=*/0, graph.communication_ctas));
+  ASSIGN_OR_RETURN(GroupCommunicators * groups,
+                   rank.GroupsOf(layout, static_cast<int>(lane), graph.communication_ctas));
   for (const Task& task : graph.tasks) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
     if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
@@ -119,16 +120,27 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   // What is wrong with it is told now, not by the first pass.
   const Plan candidate = {.knobs = training.knobs, .order = training.order};
   ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
-  RETURN_IF_ERROR(JoinGroups(graph, rank));
+  RETURN_IF_ERROR(JoinGroups(graph, rank, Lane::kInLine));
   std::unique_ptr<TrainingLayer> layer(new TrainingLayer(std::move(training), graph, rank));
+  layer->open_[static_cast<size_t>(Lane::kInLine)] = true;
   if (IsDropless(layer->plan_.workload.layer)) {
     ASSIGN_OR_RETURN(layer->counter_, PairCounter::Make(layer->plan_.workload, rank));
   }
   return layer;
 }
 
+Status TrainingLayer::Open(Lane lane) {
+  bool& open = open_[static_cast<size_t>(lane)];
+  if (open) return OkStatus();
+  const Plan candidate = {.knobs = plan_.knobs, .order = plan_.order};
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, plan_.workload, plan_.cluster));
+  RETURN_IF_ERROR(JoinGroups(graph, *rank_, lane));
+  open = true;
+  return OkStatus();
+}
+
 StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const WeightsMemory& weights) {
-  RETURN_IF_ERROR(rank_->AwaitHandedOver());  // What is dropped now may be at work.
+  RETURN_IF_ERROR(rank_->AwaitHandedOver(size.lane));  // What is dropped or used again now may be at work.
   Remember(size);
   std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[size];
   if (!idle.empty()) {
@@ -141,14 +153,17 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const Wei
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->MakeKernels(plan.workload.layer, shard_, weights));
   std::shared_ptr<ReplayAgreement>& agreement = agreements_[size];
   if (agreement == nullptr) agreement = std::make_shared<ReplayAgreement>();
-  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels), whole, agreement));
+  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels),
+                                                  {.whole = whole, .agreement = agreement, .lane = size.lane}));
   return std::make_unique<MoeLayer>(std::move(layer));
 }
 
 void TrainingLayer::Remember(Size size) {
   std::erase(recent_, size);
   recent_.insert(recent_.begin(), size);
-  const auto of_its_kind = [&](const Size& other) { return other.is_usual() == size.is_usual(); };
+  const auto of_its_kind = [&](const Size& other) {
+    return other.lane == size.lane && other.is_usual() == size.is_usual();
+  };
   if (std::ranges::count_if(recent_, of_its_kind) <= (size.is_usual() ? kMostUsual : kMostOthers)) return;
   const auto oldest = std::ranges::find_if(recent_.rbegin(), recent_.rend(), of_its_kind);
   idle_.erase(*oldest);
@@ -157,7 +172,7 @@ void TrainingLayer::Remember(Size size) {
 
 void TrainingLayer::TakeBack(Size size, std::unique_ptr<MoeLayer> layer) {
   if (std::ranges::find(recent_, size) != recent_.end()) return idle_[size].push_back(std::move(layer));
-  (void)rank_->AwaitHandedOver();  // It may be at work; its error is that of the next call, too.
+  (void)rank_->AwaitHandedOver(size.lane);  // It may be at work; its error is that of the next call, too.
 }
 
 int TrainingLayer::MostTokens() const {
@@ -165,28 +180,35 @@ int TrainingLayer::MostTokens() const {
 }
 
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
-                                                     std::span<std::byte> output, const WeightsMemory& weights) {
+                                                     std::span<std::byte> output, const WeightsMemory& weights,
+                                                     Lane lane) {
   if (tokens < 1 || tokens > MostTokens()) return error::WrongTokens(tokens, MostTokens());
-  Size size = {.tokens = tokens, .on_device = OnDevice(weights)};
-  ASSIGN_OR_RETURN(size.slots, CountedSlots({.tokens = tokens, .batch_tokens = tokens}, input, weights));
+  RETURN_IF_ERROR(Open(lane));
+  Size size = {.tokens = tokens, .on_device = OnDevice(weights), .lane = lane};
+  ASSIGN_OR_RETURN(size.slots, CountedSlots({.tokens = tokens, .batch_tokens = tokens, .lane = lane}, input, weights));
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
+  pass.queued_ = lane != Lane::kInLine;
   RETURN_IF_ERROR(pass.layer_->Forward(input, output));
   return pass;
 }
 
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
                                                      std::span<std::byte> output, const WeightsMemory& weights,
-                                                     BatchInParts& batch) {
+                                                     BatchInParts& batch, Lane lane) {
   RETURN_IF_ERROR(CheckPart(tokens, batch));
-  Size size = {.tokens = tokens, .batch_tokens = batch.tokens(), .on_device = OnDevice(weights)};
+  RETURN_IF_ERROR(Open(lane));
+  Size size = {.tokens = tokens, .batch_tokens = batch.tokens(), .on_device = OnDevice(weights), .lane = lane};
   ASSIGN_OR_RETURN(
-      size.slots, CountedSlots({.tokens = tokens, .batch_tokens = batch.tokens(), .first_token = batch.counts_->tokens},
-                               input, weights));
+      size.slots,
+      CountedSlots(
+          {.tokens = tokens, .batch_tokens = batch.tokens(), .first_token = batch.counts_->tokens, .lane = lane}, input,
+          weights));
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
+  pass.queued_ = lane != Lane::kInLine;
   RETURN_IF_ERROR(pass.layer_->ForwardOfPart(input, output, batch.counts_));
   batch.layer_ = this;
   return pass;
@@ -240,14 +262,19 @@ Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
 }
 
 TrainingLayer::Pass::~Pass() {
-  if (layer_ != nullptr) {
-    owner_->TakeBack(size_, std::move(layer_));
-  }
+  if (layer_ == nullptr) return;
+  (void)Finish();  // Its error is that of the next call, too.
+  owner_->TakeBack(size_, std::move(layer_));
+}
+
+Status TrainingLayer::Pass::Finish() {
+  return std::exchange(queued_, false) ? owner_->rank_->Finish(size_.lane) : OkStatus();
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
                                      const GradientsMemory& gradients, const GateGradientsView& gate_gradients) {
   RETURN_IF_ERROR(UseMemory(gradients));
+  queued_ = size_.lane != Lane::kInLine;
   RETURN_IF_ERROR(layer_->Backward(output_gradient, input_gradient));
   return layer_->AddGateGradients(gate_gradients);
 }
@@ -255,16 +282,20 @@ Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient,
 Status TrainingLayer::Pass::BackwardOfInput(std::span<const std::byte> output_gradient,
                                             std::span<std::byte> input_gradient,
                                             const GateGradientsView& gate_gradients) {
+  queued_ = size_.lane != Lane::kInLine;
   RETURN_IF_ERROR(layer_->BackwardOfInput(output_gradient, input_gradient));
   return layer_->AddGateGradients(gate_gradients);
 }
 
 Status TrainingLayer::Pass::AddWeightGradients(const GradientsMemory& gradients) {
   RETURN_IF_ERROR(UseMemory(gradients));
+  queued_ = size_.lane != Lane::kInLine;
   return layer_->AddWeightGradients();
 }
 
 Status TrainingLayer::Pass::UseMemory(const GradientsMemory& gradients) {
+  // The host's kernels look up where gradients are as they run.
+  if (!size_.on_device) RETURN_IF_ERROR(owner_->rank_->AwaitHandedOver(size_.lane));
   if (const auto* const on_host = std::get_if<LayerGradientsView>(&gradients)) {
     return on_host->given ? layer_->UseMemory({}, *on_host) : error::NoGradients();
   }

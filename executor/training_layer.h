@@ -7,6 +7,9 @@
 // A dropless layer (capacityFactor 0) sends every pair: each Forward first counts how many slots its experts need,
 // which all ranks of the stage agree on (executor/pair_counter.h), and runs with as many.
 //
+// Two micro-batches may run beside each other, each on a lane (rank_runtime.h): its Forward and the calls of its Pass
+// then return once they are queued, and Pass::Finish awaits the last.
+//
 // Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again; those
 // of the four sizes that came last are kept, and of eight sizes of parts or of a dropless layer. Every rank of the job
 // makes the same layers, every rank of a pipeline stage calls them in the same order with as many tokens, and stages
@@ -55,10 +58,12 @@ class BatchInParts {
 
 class TrainingLayer {
   // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0;
-  // where the layer is dropless, for the slots that were counted, else 0; and for weights in one kind of memory.
+  // where the layer is dropless, for the slots that were counted, else 0; for weights in one kind of memory; and for
+  // the streams of one lane.
   struct Size {
     int tokens = 0, batch_tokens = 0, slots = 0;
     bool on_device = false;
+    Lane lane = Lane::kInLine;
     bool is_usual() const { return batch_tokens == 0 && slots == 0; }
     friend auto operator<=>(const Size&, const Size&) = default;
   };
@@ -79,6 +84,10 @@ class TrainingLayer {
                            const GateGradientsView& gate_gradients);
     Status AddWeightGradients(const GradientsMemory& gradients);
 
+    // Returns once the job may use what the last call has left queued (RankRuntime::Finish), and at once where that is
+    // in line. Rows, weights and gradients have to last until then, or until the pass goes.
+    Status Finish();
+
     StatusOr<RouterStatistics> router_statistics() { return layer_->router_statistics(); }
     // When this pass's tasks ran, as MoeLayer::LastTimeline.
     Timeline LastTimeline(Phase phase) const { return layer_->LastTimeline(phase); }
@@ -92,6 +101,7 @@ class TrainingLayer {
     TrainingLayer* owner_;
     Size size_;
     std::unique_ptr<MoeLayer> layer_;  // Null once moved from.
+    bool queued_ = false;              // A call is to be finished.
   };
 
   // Collective; blocks. Both passes can be run whatever the phase of the plan's workload: tasks of a pass that the
@@ -109,12 +119,13 @@ class TrainingLayer {
   // job can go on.
   // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass. Where it is
   // the device's, rows and gradients are, too, and calls return once queued where MoeLayer's do; counting blocks.
+  // The first call of a `lane` is collective over the pipeline stage and blocks, too.
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
-                         const WeightsMemory& weights);
+                         const WeightsMemory& weights, Lane lane = Lane::kInLine);
   // The same of the next `tokens` tokens of `batch`. kInvalidInput, naming the field, also where the gate looks at the
   // whole source batch (BATCH_PRIORITIZED, EXPERT_CHOICE) or slices have fixed shares of the slots (PARM_S1, PADDED).
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
-                         const WeightsMemory& weights, BatchInParts& batch);
+                         const WeightsMemory& weights, BatchInParts& batch, Lane lane = Lane::kInLine);
 
   // Resolved.
   const Workload& workload() const { return plan_.workload; }
@@ -130,6 +141,8 @@ class TrainingLayer {
   // Notes that the size came last, and drops what is idle of the one of its kind that came longest ago.
   void Remember(Size size);
   void TakeBack(Size size, std::unique_ptr<MoeLayer> layer);
+  // Makes what the layer needs of a lane.
+  Status Open(Lane lane);
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const WeightsMemory& weights);
   // Tells the kernels of a pass where its weights are.
   static Status UseMemory(MoeLayer& layer, const WeightsMemory& weights);
@@ -144,6 +157,7 @@ class TrainingLayer {
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
+  std::array<bool, kLanes> open_ = {};
   std::optional<PairCounter> counter_;  // Absent where the layer drops pairs.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.
   std::array<std::unique_ptr<Kernels>, 2> gate_kernels_;

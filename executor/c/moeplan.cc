@@ -58,7 +58,8 @@ struct World {
   std::shared_ptr<RankJoin> join;  // Outlives the rank.
   std::unique_ptr<Rank> rank;
   bool on_card = false;
-  std::mutex mutex;  // One call at a time.
+  Lane lane = Lane::kInLine;  // That of the forward passes to come.
+  std::mutex mutex;           // One call at a time.
   const pid_t process = getpid();
   // On a card, whose calls leave work behind: looks after that while nobody else does, so that who is lost is found.
   std::condition_variable_any stopped;
@@ -202,8 +203,9 @@ Status Forward(const std::shared_ptr<Layer_>& layer, moeplan_batch* batch, int32
   const size_t bytes = RowsBytes(own.workload().layer, tokens);
   const std::span<const std::byte> in = Rows(input, bytes);
   const std::span<std::byte> out = Rows(output, bytes);
-  ASSIGN_OR_RETURN(TrainingLayer::Pass made, batch == nullptr ? own.Forward(tokens, in, out, view)
-                                                              : own.Forward(tokens, in, out, view, batch->parts));
+  const Lane lane = layer->world->lane;
+  ASSIGN_OR_RETURN(TrainingLayer::Pass made, batch == nullptr ? own.Forward(tokens, in, out, view, lane)
+                                                              : own.Forward(tokens, in, out, view, batch->parts, lane));
   pass = new moeplan_pass{.layer = layer, .bytes = bytes, .pass = std::move(made)};
   return OkStatus();
 }
@@ -296,6 +298,17 @@ moeplan_status moeplan_world_set_stream(moeplan_world* world, void* stream) {
   if (world == nullptr) return Answer(Missing("world"));
   return OnWorld(*world->world, [&] {
     if (world->world->on_card) world->world->rank->runtime().SetJobStream(stream);
+    return OkStatus();
+  });
+}
+
+moeplan_status moeplan_world_set_lane(moeplan_world* world, int32_t lane) {
+  if (world == nullptr) return Answer(Missing("world"));
+  return OnWorld(*world->world, [&]() -> Status {
+    if (lane < 0 || lane >= kLanes) {
+      return InvalidInput(StrCat("lane: found ", lane, ", expected 0 (in line), 1 or 2"));
+    }
+    world->world->lane = static_cast<Lane>(lane);
     return OkStatus();
   });
 }
@@ -393,6 +406,10 @@ moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moepl
     ASSIGN_OR_RETURN(const GradientsMemory view, MemoryOf(*pass->layer, *gradients));
     return pass->pass->AddWeightGradients(view);
   });
+}
+
+moeplan_status moeplan_pass_finish(moeplan_pass* pass) {
+  return OnPass(pass, [&] { return pass->pass->Finish(); });
 }
 
 moeplan_status moeplan_pass_statistics(moeplan_pass* pass, moeplan_statistics* statistics) {

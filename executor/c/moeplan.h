@@ -82,6 +82,14 @@ void moeplan_world_free(moeplan_world* world);
  * stream, as it is before the first call. Without effect on the host. */
 moeplan_status moeplan_world_set_stream(moeplan_world* world, void* stream);
 
+/* Where the forward passes that follow run, and the backward passes of these. 0, as it is before the first call: in line,
+ * as said above. 1 and 2: on streams and communicators of their own, beside what is in line and on the other, such as two
+ * micro-batches of which one computes while the rows of the other are on their way. A call of such a pass returns once its
+ * work is queued, and rows, weights and gradients have to last until moeplan_pass_finish or moeplan_pass_free. The next
+ * call on the same lane, of whatever pass, waits until the one before is done. The first forward pass of a layer on a lane
+ * blocks; calls block, too, where they do on a card (above). All ranks use the lanes alike. */
+moeplan_status moeplan_world_set_lane(moeplan_world* world, int32_t lane);
+
 /* ---- Layers ---- */
 
 typedef struct moeplan_layer moeplan_layer;
@@ -193,6 +201,10 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
                                               float* gate_gradient, float* gate_bias_gradient);
 moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moeplan_gradients* gradients);
 
+/* Of a pass on lane 1 or 2: what its last call has queued is done when this returns or, on a card, before what is queued
+ * on the job's stream from now on. Without effect on a pass in line. */
+moeplan_status moeplan_pass_finish(moeplan_pass* pass);
+
 /* What the router did with the tokens that this rank answers for. Arrays are the host's and have room for E; null: not
  * wanted. Blocks until the forward pass is done. */
 typedef struct {
@@ -214,7 +226,7 @@ typedef struct {
  * of the pass, or its end. Blocks until the pass is done. */
 moeplan_status moeplan_pass_timeline(moeplan_pass* pass, const char* phase, const moeplan_task** tasks, int32_t* count);
 
-/* Leaves its buffers to later passes. */
+/* Leaves its buffers to later passes. Of a pass on a lane that is not in line: once its last call is done. */
 void moeplan_pass_free(moeplan_pass* pass);
 
 #ifdef __cplusplus

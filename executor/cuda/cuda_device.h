@@ -53,9 +53,6 @@ class CudaDevice : public Device {
   // How often recordings were replayed: events inside them are not those of the replay before.
   virtual uint64_t replays() const = 0;
 
-  // Blocks until `stream` has passed what is queued on it; the first error since the device was made. Not while
-  // capturing.
-  virtual Status Await(Stream& stream) = 0;
   // `look` is called every few milliseconds while this device waits for the card, and whenever that ends, on its
   // thread, until the handle goes.
   virtual std::shared_ptr<void> Watch(std::function<void()> look) = 0;

@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <map>
 #include <utility>
 
 #include "executor/cuda/errors.h"
@@ -61,13 +62,10 @@ class CublasGemm final : public GroupedGemm {
   CublasGemm& operator=(const CublasGemm&) = delete;
   ~CublasGemm() override {
     if (lt_ != nullptr) cublasLtDestroy(lt_);
-    cudaFree(workspace_);
+    for (const auto& [stream, workspace] : workspaces_) cudaFree(workspace);
   }
 
-  Status Init() {
-    RETURN_IF_ERROR(BlasStatus(cublasLtCreate(&lt_), "cublasLtCreate"));
-    return StatusOf(cudaMalloc(&workspace_, kWorkspaceBytes), "room for cuBLAS");
-  }
+  Status Init() { return BlasStatus(cublasLtCreate(&lt_), "cublasLtCreate"); }
 
   Status Multiply(const ProductShape& shape, std::span<const Product> products, cudaStream_t stream) override {
     if (shape.inner == 0 || shape.columns == 0) return OkStatus();
@@ -93,11 +91,20 @@ class CublasGemm final : public GroupedGemm {
       RETURN_IF_ERROR(SetBatch(result, batch.count, batch.c_step, shape.result_type()));
     }
     ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm, ChooseAlgorithm(batch, description, first, second, result));
+    ASSIGN_OR_RETURN(void* const workspace, WorkspaceOf(stream));
     const float alpha = shape.scale, beta = shape.adds ? 1 : 0;
     return BlasStatus(cublasLtMatmul(lt_, description.handle, &alpha, product.b, first.handle, product.a, second.handle,
-                                     &beta, product.c, result.handle, product.c, result.handle, &algorithm, workspace_,
+                                     &beta, product.c, result.handle, product.c, result.handle, &algorithm, workspace,
                                      kWorkspaceBytes, stream),
                       kMatmul);
+  }
+
+  // Work of one stream follows one another, so it may share its room. Allocating is no part of a graph that is taken
+  // down.
+  StatusOr<void*> WorkspaceOf(cudaStream_t stream) {
+    void*& workspace = workspaces_[stream];
+    if (workspace == nullptr) RETURN_IF_ERROR(StatusOf(cudaMalloc(&workspace, kWorkspaceBytes), "room for cuBLAS"));
+    return workspace;
   }
 
   static Status SetOperation(MatmulDescription& description, cublasLtMatmulDescAttributes_t which,
@@ -158,7 +165,7 @@ class CublasGemm final : public GroupedGemm {
   static constexpr const char* kMatmul = "cublasLtMatmul";
 
   cublasLtHandle_t lt_ = nullptr;
-  void* workspace_ = nullptr;
+  std::map<cudaStream_t, void*> workspaces_;
 };
 
 }  // namespace

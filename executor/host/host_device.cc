@@ -57,6 +57,8 @@ class ThreadStream final : public HostStream {
     Push(CrewStep::Run(new Work(std::move(work)), /*owned=*/true));
   }
 
+  const CrewStream& queue() const { return queue_; }
+
   void Push(const CrewStep& step) {
     const QueuedStep queued{&queue_, step};
     if (shared_->tape != nullptr) return shared_->tape->steps.push_back(queued);
@@ -128,6 +130,13 @@ class ThreadedDevice final : public HostDevice {
     shared_->crew.AwaitIdle();
     return shared_->failure.first();
   }
+
+  Status Await(Stream& stream) override {
+    shared_->crew.AwaitStream(static_cast<ThreadStream&>(stream).queue());
+    return shared_->failure.first();
+  }
+
+  Status first_error() const override { return shared_->failure.first(); }
 
   double TimeS(const Event& event) const override { return static_cast<const CrewEvent&>(event).time_s(); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -41,6 +42,10 @@ class HostKernels final : public Kernels {
     if (!gradients.given) return;
     ffn_.UseGradients(gradients.experts);
     shared_ffn_.UseGradients(gradients.shared);
+  }
+
+  void AddValues(const float* from, int64_t count, float* to, Stream& stream) override {
+    Run(stream, [=] { std::transform(from, from + count, to, to, std::plus<>()); });
   }
 
   void Gate(const GateArgs& args, Stream& stream) override {

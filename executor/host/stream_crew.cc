@@ -37,10 +37,8 @@ void StreamCrew::Join(CrewStream& stream, StreamPriority priority) {
 }
 
 void StreamCrew::Leave(CrewStream& stream) {
-  std::unique_lock lock(mutex_);
-  ++leaving_;
-  idle_.wait(lock, [&] { return !stream.busy_; });
-  --leaving_;
+  AwaitStream(stream);
+  const std::lock_guard lock(mutex_);
   --stream.watch_->streams;
 }
 
@@ -51,7 +49,7 @@ void StreamCrew::Queue(std::span<const QueuedStep> steps) {
       if (step.kind == CrewStep::Kind::kRecord) ++step.event->announced_;
       if (step.kind == CrewStep::Kind::kWait) step.marks = step.event->announced_;
       stream->incoming_.push_back(step);
-      if (std::exchange(stream->busy_, true)) continue;
+      if (stream->busy_.exchange(true)) continue;
       ++busy_;
       MakeReady(*stream);
     }
@@ -69,6 +67,14 @@ void StreamCrew::AwaitIdle() {
   SpinUntil([this] { return busy_ == 0; });
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return busy_ == 0; });
+}
+
+void StreamCrew::AwaitStream(const CrewStream& stream) {
+  SpinUntil([&] { return !stream.busy_; });
+  std::unique_lock lock(mutex_);
+  ++awaited_;
+  idle_.wait(lock, [&] { return !stream.busy_; });
+  --awaited_;
 }
 
 void StreamCrew::RunStreams(Watch& watch) {
@@ -133,7 +139,7 @@ bool StreamCrew::Refill(CrewStream& stream) {
   stream.incoming_.reserve(stream.reserved_);
   if (!stream.running_.empty()) return true;
   stream.busy_ = false;
-  if (--busy_ == 0 || leaving_ > 0) idle_.notify_all();
+  if (--busy_ == 0 || awaited_ > 0) idle_.notify_all();
   return false;
 }
 

@@ -87,6 +87,8 @@ class StreamCrew {
   void Reserve(CrewStream& stream, size_t steps);
   // Blocks until no stream has anything left to run.
   void AwaitIdle();
+  // Blocks until the stream has run what is queued on it.
+  void AwaitStream(const CrewStream& stream);
 
  private:
   friend class CrewStream;
@@ -116,7 +118,7 @@ class StreamCrew {
   std::condition_variable idle_;
   std::atomic<int> busy_ = 0;  // Streams that have anything to run.
   std::atomic<bool> stopping_ = false;
-  int leaving_ = 0;
+  int awaited_ = 0;                               // Streams that somebody waits for.
   std::array<Watch, kStreamPriorities> watches_;  // By priority, or the first for all.
 };
 
@@ -128,8 +130,8 @@ class CrewStream {
   // Under the crew's lock.
   std::vector<CrewStep> incoming_;
   size_t reserved_ = 0;
-  bool busy_ = false;
-  CrewStream* next_ = nullptr;  // In the list of those that can run, or that wait for an event.
+  std::atomic<bool> busy_ = false;  // Changes under the lock.
+  CrewStream* next_ = nullptr;      // In the list of those that can run, or that wait for an event.
   uint32_t awaited_marks_ = 0;
   // Of the thread that runs it.
   std::vector<CrewStep> running_;

@@ -191,7 +191,7 @@ class Runner final : public GraphRunner {
     context_.device.Label(stream, "router statistics");
     context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
                          stream);
-    RETURN_IF_ERROR(context_.device.Synchronize());
+    RETURN_IF_ERROR(context_.device.Await(stream));
     return StatisticsOf(router_sums_, graph_.layer.experts);
   }
 
@@ -222,7 +222,7 @@ class Runner final : public GraphRunner {
     context_.device.Copy(mine.data(), reinterpret_cast<const std::byte*>(&word), mine.size(), stream);
     stage.AllGather(mine, all, stream);
     context_.device.Copy(reinterpret_cast<std::byte*>(words.data()), all.data(), all.size(), stream);
-    return context_.device.Synchronize().ok() && std::ranges::all_of(words, [](int32_t one) { return one == 1; });
+    return context_.device.Await(stream).ok() && std::ranges::all_of(words, [](int32_t one) { return one == 1; });
   }
 
   // The buffer of a slice of dense gradients.

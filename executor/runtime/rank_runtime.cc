@@ -24,25 +24,34 @@ StatusOr<std::unique_ptr<Kernels>> RankRuntime::MakeKernels(const Layer& layer, 
   return make_device_kernels_(layer, shard, std::get<DeviceWeights>(weights));
 }
 
-Status RankRuntime::FollowJob() {
-  return job_stream_ ? device_.FollowJob(streams()[StreamKind::kCompute], *job_stream_) : OkStatus();
+Status RankRuntime::FollowJob(Lane lane) {
+  return job_stream_ ? device_.FollowJob(streams(lane)[StreamKind::kCompute], *job_stream_) : OkStatus();
 }
 
-Status RankRuntime::HandOver() {
-  if (!job_stream_) return device_.Synchronize();
-  device_.HoldJob(*job_stream_, streams()[StreamKind::kCompute]);
-  handed_over_ = true;
+Status RankRuntime::HandOver(Lane lane) {
+  if (lane == Lane::kInLine) {
+    if (!job_stream_) return device_.Synchronize();
+    device_.HoldJob(*job_stream_, streams(lane)[StreamKind::kCompute]);
+  }
+  handed_over_[static_cast<size_t>(lane)] = true;
   return device_.first_error();
 }
 
-Status RankRuntime::AwaitHandedOver() {
-  if (!std::exchange(handed_over_, false)) return OkStatus();
-  return device_.Synchronize();
+Status RankRuntime::AwaitHandedOver(Lane lane) {
+  if (!std::exchange(handed_over_[static_cast<size_t>(lane)], false)) return OkStatus();
+  return lane == Lane::kInLine ? device_.Synchronize() : device_.Await(streams(lane)[StreamKind::kCompute]);
 }
 
-RankStreams& RankRuntime::streams() {
-  if (!streams_) streams_.emplace(device_);
-  return *streams_;
+Status RankRuntime::Finish(Lane lane) {
+  if (!job_stream_) return AwaitHandedOver(lane);
+  device_.HoldJob(*job_stream_, streams(lane)[StreamKind::kCompute]);
+  return device_.first_error();
+}
+
+RankStreams& RankRuntime::streams(Lane lane) {
+  std::optional<RankStreams>& own = streams_[static_cast<size_t>(lane)];
+  if (!own) own.emplace(device_);
+  return *own;
 }
 
 int RankRuntime::StageRank(const Layout& layout) const {
@@ -62,10 +71,10 @@ StatusOr<GroupCommunicators*> RankRuntime::GroupsOf(const Layout& layout, int se
   return &groups_.emplace(key, std::move(groups)).first->second;
 }
 
-StatusOr<RankContext> RankRuntime::ContextOf(const Layout& layout, Kernels& kernels, int ctas) {
-  ASSIGN_OR_RETURN(GroupCommunicators * groups, GroupsOf(layout, /*set=*/0, ctas));
+StatusOr<RankContext> RankRuntime::ContextOf(const Layout& layout, Kernels& kernels, int ctas, Lane lane) {
+  ASSIGN_OR_RETURN(GroupCommunicators * groups, GroupsOf(layout, static_cast<int>(lane), ctas));
   return RankContext{
-      .rank = StageRank(layout), .device = device_, .streams = streams(), .groups = *groups, .kernels = kernels};
+      .rank = StageRank(layout), .device = device_, .streams = streams(lane), .groups = *groups, .kernels = kernels};
 }
 
 StatusOr<Communicator*> RankRuntime::StageOf(const Layout& layout) {

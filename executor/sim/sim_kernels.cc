@@ -24,6 +24,11 @@ class SimKernels final : public Kernels {
     if (host_ != nullptr) host_->UseHostMemory(weights, gradients);
   }
 
+  void AddValues(const float* from, int64_t count, float* to, Stream& stream) override {
+    Play(
+        stream, [=] { return WorkSize{.memory_bytes = 3.0 * sizeof(float) * count}; }, &Kernels::AddValues, from, count,
+        to);
+  }
   void Gate(const GateArgs& args, Stream& stream) override {
     SetWorkSize(stream, [=, this] { return sizes_.Gate(args.tokens); });
     if (host_ != nullptr) return host_->Gate(args, stream);

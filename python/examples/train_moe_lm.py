@@ -201,11 +201,18 @@ class Trainer:
         """One step; the loss over all sources and micro-batches."""
         self.model.zero_grad(set_to_none=True)
         parts = self.options.accumulate
+
+        def loss_of(part: int) -> torch.Tensor:
+            return self.model(self._rows(number * parts + part)) / parts
+
         total = torch.zeros((), device=self.world.device)
-        for part in range(parts):
-            loss = self.model(self._rows(number * parts + part)) / parts
-            loss.backward()
-            total += loss.detach()
+        if self.options.overlap:
+            total += sum(moeplan.torch.micro_batches(self.world, loss_of, parts))
+        else:
+            for part in range(parts):
+                loss = loss_of(part)
+                loss.backward()
+                total += loss.detach()
         reduce_gradients(self.model, self.job)
         self._update()
         return self._mean(total)
@@ -389,9 +396,16 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=128, help="of a sequence, in bytes of text")
     parser.add_argument("--min-chunk-bytes", type=float, default=16384)
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches whose gradients a step adds up")
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="run the backward pass of each micro-batch beside the forward pass of the next",
+    )
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--deadline", type=float, default=30.0, help="of each collective, in seconds")
     options = parser.parse_args()
+    if options.overlap and (options.layer == "plain" or options.accumulate < 2):
+        parser.error("--overlap: found --layer plain or one micro-batch, expected --layer planned or baseline and --accumulate 2 or more")
     if options.ep is None:
         options.ep = max(1, 4 // (options.tp * options.cp))
     return options

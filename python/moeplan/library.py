@@ -140,6 +140,7 @@ _FUNCTIONS = {
     "join_create": [POINTER(Place), POINTER(c_void_p)],
     "world_create": [c_void_p, POINTER(c_char_p), POINTER(c_void_p)],
     "world_set_stream": [c_void_p, c_void_p],
+    "world_set_lane": [c_void_p, c_int32],
     "layer_create": [c_void_p, POINTER(Plan), POINTER(c_void_p)],
     "layer_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Weights), POINTER(c_void_p)],
     "batch_create": [c_void_p, c_int32, POINTER(c_void_p)],
@@ -147,6 +148,7 @@ _FUNCTIONS = {
     "pass_backward": [c_void_p, c_void_p, c_void_p, POINTER(Gradients)],
     "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
     "pass_add_weight_gradients": [c_void_p, POINTER(Gradients)],
+    "pass_finish": [c_void_p],
     "pass_statistics": [c_void_p, POINTER(Statistics)],
     "pass_timeline": [c_void_p, c_char_p, POINTER(POINTER(Task)), POINTER(c_int32)],
 }

@@ -79,6 +79,7 @@ class FaultyDevice final : public Device {
   }
   std::unique_ptr<Recording> Capture(std::function<void()> queue) override { return device_.Capture(std::move(queue)); }
   Status Synchronize() override { return device_.Synchronize(); }
+  Status Await(Stream& stream) override { return device_.Await(stream); }
   double TimeS(const Event& event) const override { return device_.TimeS(event); }
 
   size_t live_bytes() const { return *live_bytes_; }

@@ -176,6 +176,7 @@ class WatchedDevice final : public Device {
   void Label(Stream& stream, const std::string& task) override { device_.Label(stream, task); }
   std::unique_ptr<Recording> Capture(std::function<void()> queue) override { return device_.Capture(std::move(queue)); }
   Status Synchronize() override { return device_.Synchronize(); }
+  Status Await(Stream& stream) override { return device_.Await(stream); }
   double TimeS(const Event& event) const override { return device_.TimeS(event); }
 
  private:

@@ -250,7 +250,7 @@ TEST(CudaLayerTest, WeightsMayStayOnTheCard) {
   const DeviceGradients gradients = {tensors.Gradients(zero.experts), tensors.Gradients(zero.shared)};
   auto kernels = rank->kernels().Make(on_host.layer, shard, weights, &gradients);
   ASSERT_TRUE(kernels.ok()) << kernels.status().message();
-  auto moe = MoeLayer::Make(plan, rank->runtime(), *std::move(kernels));
+  auto moe = MoeLayer::Make(plan, rank->runtime(), *std::move(kernels), MoeLayer::Options());
   ASSERT_TRUE(moe.ok()) << moe.status().message();
   for (int step = 0; step < 2; ++step) {
     SCOPED_TRACE(StrCat("step ", step));

@@ -17,6 +17,10 @@ def test_what_jobs_do(tmp_path):
     run_ranks(tmp_path, 4, "what_jobs_do", gpus_per_node=2)
 
 
+def test_two_parts_of_a_step_side_by_side(tmp_path):
+    run_ranks(tmp_path, 4, "side_by_side", gpus_per_node=2)
+
+
 SIGMOIDS = {"scoreFunction": "SIGMOID", "correctionBias": True, "bias": True}
 
 

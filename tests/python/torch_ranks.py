@@ -188,6 +188,8 @@ def equality(world, draws, seed):
             assert min(task["startS"] for task in both) == 0
             if sum(ran.values()) % 3 == 0:
                 in_order(world, plan, job, seed)
+            if sum(ran.values()) % 2 == 0:
+                beside(world, job, seed)
             if job.tokens > 1:
                 in_parts(draw, job, seed)
         except AssertionError as wrong:
@@ -208,6 +210,19 @@ def in_parts(draw, job, seed):
     y.backward(dy)
     job.expect([seed], [y], [x])
     expect_raises(moeplan.InvalidInput, lambda: batch(x[:1].detach()), "tokens")
+
+
+def beside(world, job, seed):
+    """Three batches, of which two at a time are under way: forward, back and forward, back."""
+
+    def back(run):
+        run[1].backward(run[2])
+
+    first, second = moeplan.torch.side_by_side(world, lambda: job.run(seed), lambda: job.run(seed + 1))
+    _, third = moeplan.torch.side_by_side(world, lambda: back(first), lambda: job.run(seed + 2))
+    moeplan.torch.side_by_side(world, lambda: back(second), lambda: back(third))
+    runs = (first, second, third)
+    job.expect([seed, seed + 1, seed + 2], [run[1] for run in runs], [run[0] for run in runs])
 
 
 def in_order(world, plan, job, seed):
@@ -475,6 +490,87 @@ def what_jobs_do(world):
     spans = [max(task["endS"] for task in job.layer.last_timeline(phase)) for phase in ("FORWARD", "BACKWARD")]
     assert abs(max(task["endS"] for task in own) - sum(spans)) < 1e-9, (own, spans)
     assert [entry["rank"] for entry in report["ranks"]] == list(range(world.ranks)) and report["ranks"][1]["timeline"]
+
+
+class Dropping(torch.nn.Module):
+    """A small model with random draws, recomputation, and a collective of its own between two layers."""
+
+    def __init__(self, world, defers=False):
+        super().__init__()
+        torch.manual_seed(5)
+        plan = small_plan(sharedHiddenDim=0)
+        self.first = moeplan.torch.MoELayer(plan, world, seed=1, defer_weight_gradients=defers)
+        self.between = torch.nn.Linear(6, 6)
+        self.second = moeplan.torch.MoELayer(plan, world, seed=2, defer_weight_gradients=defers)
+
+    def forward(self, x):
+        x = x + self.first(x)
+        x = torch.utils.checkpoint.checkpoint(self._middle, x)
+        return x + self.second(torch.nn.functional.dropout(x, 0.2))
+
+    def _middle(self, x):
+        scale = torch.ones(())
+        dist.all_reduce(scale)
+        return x + scale * torch.nn.functional.dropout(self.between(self.first(x)), 0.3)
+
+
+def side_by_side(world):
+    """Two parts of a step that take turns."""
+    import torch.utils.checkpoint  # noqa: F401
+
+    both = moeplan.torch.side_by_side
+    models = [Dropping(world), Dropping(world), Dropping(world, defers=True)]
+    rows = [torch.randn(16, 6, generator=torch.Generator().manual_seed(10 * world.rank + i)) for i in range(4)]
+
+    def loss_of(model, i):
+        torch.manual_seed(1000 * world.rank + i)
+        return model(rows[i].requires_grad_()).square().sum()
+
+    expected = []
+    for i in range(4):
+        loss = loss_of(models[0], i)
+        loss.backward()
+        expected.append(loss.detach())
+    for model in models[1:]:
+        assert torch.equal(torch.stack(moeplan.torch.micro_batches(world, lambda i: loss_of(model, i), 4)), torch.stack(expected))
+        moeplan.torch.flush_weight_gradients(model)
+        for (name, one), (_, other) in zip(models[0].named_parameters(), model.named_parameters()):
+            close(other.grad, one.grad, name, tolerance=1e-6)
+
+    # They take turns at layers, in one order; what follows draws behind the first.
+    layer, turns = models[0].first, []
+
+    def part(name):
+        for i in range(2):
+            turns.append(f"{name}{i}")
+            layer(rows[0].detach())
+        turns.append(f"{name} ends")
+        return name, torch.rand(()).item(), torch.is_grad_enabled()
+
+    torch.manual_seed(3)
+    drawn = [torch.rand(()).item(), torch.rand(()).item()]
+    torch.manual_seed(3)
+    with torch.no_grad():
+        one, two = both(world, lambda: part("a"), lambda: part("b"))
+    assert turns == ["a0", "b0", "a1", "b1", "a ends", "b ends"], turns
+    assert one == ("a", drawn[0], False) and two[0] == "b" and two[1] not in drawn and not two[2], (one, two, drawn)
+    assert torch.rand(()).item() == drawn[1]
+    assert torch.is_grad_enabled()
+
+    # A part that raises ends the other, and the job can go on.
+    def fails():
+        layer(rows[0])
+        raise KeyError("mine")
+
+    for parts in ((fails, lambda: part("c")), (lambda: part("c"), fails)):
+        expect_raises(KeyError, lambda: both(world, *parts), "mine")
+    expect_raises(moeplan.InvalidInput, lambda: both(world, lambda: both(world, fails, fails), lambda: None), "inside of another")
+    assert both(world, lambda: 1, lambda: layer(rows[0]).shape) == (1, (16, 6))
+    job = Job(small_plan(), world)
+    beside(world, job, 20)
+    x, y, dy = job.run(23)
+    y.backward(dy)
+    job.expect([23], [y], [x])
 
 
 def behind_a_stream(world):

@@ -12,6 +12,17 @@ docs/python.md tells how it is used.
 from moeplan.torch.gradients import flush_weight_gradients, reduce_gradients
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.replace import Replacement, replace
+from moeplan.torch.side_by_side import micro_batches, side_by_side
 from moeplan.torch.world import World, init
 
-__all__ = ["MoELayer", "Replacement", "World", "flush_weight_gradients", "init", "reduce_gradients", "replace"]
+__all__ = [
+    "MoELayer",
+    "Replacement",
+    "World",
+    "flush_weight_gradients",
+    "init",
+    "micro_batches",
+    "reduce_gradients",
+    "replace",
+    "side_by_side",
+]

@@ -16,20 +16,30 @@ from moeplan.errors import InvalidInput, UnavailableHere, mismatch
 from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
 from moeplan.torch.sharded_weights import ShardedWeights
+from moeplan.torch.side_by_side import lane, others_turn
 from moeplan.torch.world import World
 
 
 class _Pass:
     """A forward pass under way: keeps what its backward pass needs."""
 
-    __slots__ = ("handle", "tokens", "held", "over", "free")
+    __slots__ = ("handle", "tokens", "lane", "held", "moving", "over", "free")
 
-    def __init__(self, handle: ctypes.c_void_p, tokens: int, held: list[torch.Tensor]) -> None:
+    def __init__(self, handle: ctypes.c_void_p, tokens: int, lane: int, held: list[torch.Tensor]) -> None:
         self.handle = handle
         self.tokens = tokens
+        self.lane = lane
         self.held = held  # Whose memory the library reads.
+        self.moving: Any = None  # What a call that runs beside others reads and writes until it is finished.
         self.over = False  # Its gradients are there, or nobody wants them.
         self.free = library.function("pass_free")
+
+    def finish(self) -> Any:
+        """Gives ``moving``, which the job may use now."""
+        if self.lane != 0:
+            library.call("pass_finish", self.handle)
+        moving, self.moving = self.moving, None
+        return moving
 
     def __del__(self) -> None:
         # At the end of the program another thread may be inside the library, for as long as a deadline.
@@ -40,10 +50,11 @@ class _Pass:
 class _Passes:
     """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
 
-    __slots__ = ("last", "deferred", "reduced", "floats", "gradients")
+    __slots__ = ("last", "begun", "deferred", "reduced", "floats", "gradients")
 
     def __init__(self) -> None:
         self.last: _Pass | None = None
+        self.begun: _Pass | None = None  # Until `_End` has it.
         self.deferred: list[_Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
         # On a card: what the library takes as float and the layer has as BF16, and, by stream and name, the memory of
@@ -92,6 +103,47 @@ class _Run(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
         return (None, None, None, *ctx.layer._backward(ctx.under_way, gradient.contiguous()))
+
+
+class _Begin(torch.autograd.Function):
+    """The layer's forward pass, whose rows are there once `_End` has taken them. The other way round going back: its input's
+    gradient is under way when it gets it, and it finishes that."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
+    ) -> torch.Tensor:
+        output = torch.empty_like(x)
+        ctx.layer = layer
+        ctx.under_way = layer._forward(batch, x, output, parameters)
+        ctx.under_way.over = not needed
+        ctx.save_for_backward(*parameters)
+        layer._passes.begun = ctx.under_way
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _ = ctx.saved_tensors  # Raises where they have changed.
+        others_turn()
+        return (None, None, None, *ctx.layer._end_backward(ctx.under_way))
+
+
+class _End(torch.autograd.Function):
+    """Its input once that is there."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: MoELayer, under_way: _Pass, rows: torch.Tensor) -> torch.Tensor:
+        ctx.layer = layer
+        ctx.under_way = under_way
+        with layer.world._behind_stream():
+            under_way.finish()
+        return rows.view_as(rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
 
 
 class BatchInParts:
@@ -256,7 +308,12 @@ class MoELayer(ShardedWeights):
             raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
         parameters = [getattr(self, name) for name in self._names]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
-        return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
+        if lane() == 0:
+            return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
+        rows = _Begin.apply(self, batch, needed, x.contiguous(), *parameters)
+        under_way, self._passes.begun = self._passes.begun, None
+        others_turn()
+        return _End.apply(self, under_way, rows)
 
     def _weights(self, tensors: list[torch.Tensor]) -> library.Weights:
         """What the library takes: ``tensors`` are those of the layer's own, in their order, and then the correction bias."""
@@ -284,7 +341,7 @@ class MoELayer(ShardedWeights):
         handle, passes = self._open(), self._passes
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
-        with self.world._behind_stream():
+        with self.world._behind_stream(lane()):
             held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
             if self.correction_bias is not None:
                 held.append(self._memory("correction_bias", self.correction_bias))
@@ -294,7 +351,9 @@ class MoELayer(ShardedWeights):
                 made = library.create("layer_forward", handle, *given)
             else:
                 made = library.create("batch_forward", batch._handle, *given)
-        passes.last = under_way = _Pass(made, tokens, held)
+        passes.last = under_way = _Pass(made, tokens, lane(), held)
+        if under_way.lane != 0:
+            under_way.moving = (x, output)
         return under_way
 
     def _memory(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -354,31 +413,34 @@ class MoELayer(ShardedWeights):
 
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
-        with self.world._behind_stream():
-            return self._backward_behind_stream(under_way, gradient)
+        self._begin_backward(under_way, gradient)
+        return self._end_backward(under_way)
 
-    def _backward_behind_stream(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
+    def _begin_backward(self, under_way: _Pass, gradient: torch.Tensor) -> torch.Tensor:
+        """That of the input, which is there after ``_end_backward``."""
         self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
+        names = self._router_names if self.defer_weight_gradients else self._names
+        with self.world._behind_stream():
+            room = self._room(under_way, names)
+            given = (under_way.handle, gradient.data_ptr(), input_gradient.data_ptr())
+            if self.defer_weight_gradients:
+                bias = room[1].data_ptr() if len(room) > 1 else None
+                library.call("pass_backward_of_input", *given, room[0].data_ptr(), bias)
+            else:
+                library.call("pass_backward", *given, self._gradients(room))
+        under_way.moving = (gradient, input_gradient, names, room)
+        return input_gradient
+
+    def _end_backward(self, under_way: _Pass) -> list[torch.Tensor | None]:
+        with self.world._behind_stream():
+            _, input_gradient, names, room = under_way.finish()
+            found: list[torch.Tensor | None] = [input_gradient, *self._found(names, room)]
         if self.defer_weight_gradients:
-            router = self._router_names
-            gate = self._room(under_way, router)
-            library.call(
-                "pass_backward_of_input",
-                under_way.handle,
-                gradient.data_ptr(),
-                input_gradient.data_ptr(),
-                gate[0].data_ptr(),
-                gate[1].data_ptr() if len(gate) > 1 else None,
-            )
             self._passes.deferred.append(under_way)
-            return [input_gradient, *self._found(router, gate), *[None for _ in self._names[len(router) :]]]
-        room = self._room(under_way, self._names)
-        library.call(
-            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._gradients(room)
-        )
-        under_way.over = True
-        return [input_gradient, *self._found(self._names, room)]
+        else:
+            under_way.over = True
+        return found + [None] * (len(self._names) - len(names))
 
     def weight_gradients(self) -> None:
         """Adds the gradients that ``defer_weight_gradients`` has left to ``.grad``, in the order of the backward passes.
@@ -392,6 +454,7 @@ class MoELayer(ShardedWeights):
             with self.world._behind_stream():
                 room = self._room(under_way, self._names)
                 library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
+                under_way.finish()
                 found = self._found(self._names, room)
             del room
             under_way.over = True

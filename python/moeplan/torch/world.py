@@ -44,6 +44,7 @@ class World:
         self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._handle: ctypes.c_void_p | None = None
         self._stream = 0  # Behind which calls are queued.
+        self._lane = 0
         self._calls = threading.RLock()
         self._sums: dict[tuple[int, str, torch.Size], torch.Tensor] = {}
 
@@ -69,12 +70,16 @@ class World:
         self._free.atexit = False  # The process ends its connections.
 
     @contextlib.contextmanager
-    def _behind_stream(self) -> Iterator[None]:
-        """On a card: the calls of layers inside are queued behind PyTorch's current stream."""
-        if not self.on_card:
-            yield
-            return
+    def _behind_stream(self, lane: int | None = None) -> Iterator[None]:
+        """On a card: the calls of layers inside are queued behind PyTorch's current stream. ``lane``: that of the forward
+        passes that are begun inside."""
         with self._calls:
+            if lane is not None and lane != self._lane:
+                library.call("world_set_lane", self._handle, lane)
+                self._lane = lane
+            if not self.on_card:
+                yield
+                return
             stream = torch.cuda.current_stream(self.device).cuda_stream
             if stream != self._stream:
                 library.call("world_set_stream", self._handle, stream)

@@ -256,6 +256,48 @@ static void check_parts(moeplan_world* world, const moeplan_weights* weights, in
   moeplan_layer_free(layer);
 }
 
+/* Two batches at once, each on a lane, are those in line. */
+static void check_lanes(moeplan_world* world, moeplan_layer* layer, const moeplan_weights* weights, int rank) {
+  float x[2][TOKENS * M], y[2][TOKENS * M], dy[TOKENS * M], dx[2][TOKENS * M], expected[TOKENS * M];
+  float expected_dx[TOKENS * M], gate[2][E * M] = {{0}}, up[2][M * H] = {{0}}, down[2][H * M] = {{0}};
+  float expected_gate[E * M] = {0}, expected_up[M * H] = {0}, expected_down[H * M] = {0};
+  moeplan_pass* passes[2] = {NULL, NULL};
+  moeplan_pass* in_line = NULL;
+  fill(dy, 90 + rank, 0, TOKENS * M);
+  for (int i = 0; i < 2; ++i) {
+    fill(x[i], 70 + 4 * i + rank, 0, TOKENS * M);
+    EXPECT_OK(moeplan_world_set_lane(world, i + 1));
+    EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x[i], y[i], weights, &passes[i]));
+  }
+  EXPECT_OK(moeplan_world_set_lane(world, 0));
+  for (int i = 0; i < 2; ++i) {
+    const moeplan_gradients gradients = {.gate = gate[i], .up = up[i], .down = down[i]};
+    EXPECT_OK(moeplan_pass_finish(passes[i]));
+    EXPECT_OK(moeplan_pass_backward(passes[i], dy, dx[i], &gradients));
+  }
+  for (int i = 1; i >= 0; --i) {
+    const moeplan_gradients gradients = {.gate = expected_gate, .up = expected_up, .down = expected_down};
+    EXPECT_OK(moeplan_pass_finish(passes[i]));
+    moeplan_pass_free(passes[i]);
+    memset(expected_gate, 0, sizeof expected_gate);
+    memset(expected_up, 0, sizeof expected_up);
+    memset(expected_down, 0, sizeof expected_down);
+    EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x[i], expected, weights, &in_line));
+    EXPECT_OK(moeplan_pass_backward(in_line, dy, expected_dx, &gradients));
+    EXPECT_OK(moeplan_pass_finish(in_line));
+    moeplan_pass_free(in_line);
+    EXPECT(memcmp(y[i], expected, sizeof expected) == 0);
+    EXPECT(memcmp(dx[i], expected_dx, sizeof expected_dx) == 0);
+    EXPECT(memcmp(gate[i], expected_gate, sizeof expected_gate) == 0);
+    EXPECT(memcmp(up[i], expected_up, sizeof expected_up) == 0);
+    EXPECT(memcmp(down[i], expected_down, sizeof expected_down) == 0);
+  }
+  EXPECT(moeplan_world_set_lane(world, 3) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "lane: found 3, expected 0 (in line), 1 or 2"));
+  EXPECT(moeplan_world_set_lane(NULL, 0) == MOEPLAN_INVALID_INPUT);
+  EXPECT(moeplan_pass_finish(NULL) == MOEPLAN_INVALID_INPUT);
+}
+
 static void check_errors(moeplan_world* world, moeplan_layer* layer, const moeplan_weights* weights, int rank) {
   float rows[(TOKENS + 1) * M] = {0};
   moeplan_pass* pass = NULL;
@@ -315,6 +357,7 @@ static void* run_rank(void* argument) {
   check_pass(layer, &weights, 30 + 2 * rank, 2);
   check_errors(world, layer, &weights, rank);
   check_parts(world, &weights, rank);
+  check_lanes(world, layer, &weights, rank);
   check_router(world, &weights, rank);
   check_pass(layer, &weights, 50 + 2 * rank, TOKENS);
 

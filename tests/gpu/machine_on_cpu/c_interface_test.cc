@@ -245,6 +245,81 @@ INSTANTIATE_TEST_SUITE_P(Layers, CInterfaceOnCardTest,
                                            std::tuple(Family::kPipeline, 2, 0.8),
                                            std::tuple(Family::kPipeline, 4, 0.0)));
 
+// A micro-batch on a lane, behind a stream of its own.
+struct OnLane {
+  OnLane(const LayerPlan& plan, int rank, uint64_t seed, int lane)
+      : lane(lane), job(plan, rank, /*seed=*/1), rows(RowsOf(plan, rank, seed)) {
+    there = job.card.Upload(RowBytesOf(rows.input, job.layer));
+    back = job.card.Upload(RowBytesOf(rows.output_gradient, job.layer));
+    bytes = rows.input.size() * job.layer.bytes_per_element;
+  }
+
+  void Forward(moeplan_world* world, moeplan_layer* moe) {
+    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
+    ASSERT_OK(moeplan_world_set_lane(world, lane));
+    const auto tokens = static_cast<int32_t>(rows.input.size()) / job.layer.model_dim;
+    ASSERT_OK(moeplan_layer_forward(moe, tokens, there, there, &job.weights, &pass));
+    ASSERT_OK(moeplan_world_set_lane(world, 0));
+  }
+  void Backward(moeplan_world* world) {
+    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
+    ASSERT_OK(moeplan_pass_backward(pass, back, back, &job.gradients));
+  }
+  // What the job's stream finds where the rows are.
+  Bytes Finish(moeplan_world* world, const std::byte* data) {
+    Bytes found(bytes);
+    EXPECT_OK(moeplan_world_set_stream(world, stream.get()));
+    EXPECT_OK(moeplan_pass_finish(pass));
+    stream.Queue([&] { std::copy_n(data, bytes, found.begin()); });
+    stream.Wait();
+    return found;
+  }
+
+  int lane;
+  JobStream stream;
+  JobLayer job;
+  Rows rows;
+  std::byte *there = nullptr, *back = nullptr;
+  size_t bytes = 0;
+  moeplan_pass* pass = nullptr;
+};
+
+TEST(CInterfaceOnCardTest, TwoMicroBatchesRunOnLanesBehindStreamsOfTheirOwn) {
+  for (const Family family : {Family::kMontaO2, Family::kParmS2, Family::kPipeline}) {
+    SCOPED_TRACE(std::string(Name(family)));
+    const LayerPlan plan = PlanOf(family);
+    OnEveryCard(kRanks, /*deadline_s=*/20, [&](moeplan_world* world, int rank) {
+      JobStream in_line;
+      moeplan_layer* const moe = MakeLayer(world, plan, in_line);
+      for (int step = 0; step < 3; ++step) {
+        OnLane one(plan, rank, /*seed=*/1 + step, 1), two(plan, rank, /*seed=*/11 + step, 2);
+        one.Forward(world, moe);
+        two.Forward(world, moe);
+        std::vector<Bytes> found = {one.Finish(world, one.there)};
+        one.Backward(world);
+        found.push_back(two.Finish(world, two.there));
+        two.Backward(world);
+        found.push_back(one.Finish(world, one.back));
+        found.push_back(two.Finish(world, two.back));
+        ASSERT_OK(moeplan_world_set_stream(world, in_line.get()));
+        for (const OnLane* const batch : {&one, &two}) {
+          moeplan_pass_free(batch->pass);
+          JobLayer job(plan, rank, /*seed=*/1);
+          Bytes output, input_gradient;
+          Step(moe, job, in_line, batch->rows, /*returns_once_queued=*/false, output, input_gradient);
+          EXPECT_EQ(found[batch->lane - 1], output);
+          EXPECT_EQ(found[batch->lane + 1], input_gradient);
+          const size_t gate = job.host.gate.size(), up = job.host.experts.up.size();
+          EXPECT_EQ(Read(batch->job.gradients.gate, gate), Read(job.gradients.gate, gate));
+          EXPECT_EQ(Read(static_cast<float*>(batch->job.gradients.up), up),
+                    Read(static_cast<float*>(job.gradients.up), up));
+        }
+      }
+      moeplan_layer_free(moe);
+    });
+  }
+}
+
 TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
   LayerPlan plan = ExpertParallelPlan();
   OnEveryCard(kRanks, /*deadline_s=*/20, [&](moeplan_world* world, int rank) {

@@ -1,0 +1,193 @@
+// Two micro-batches of a layer at once, each on a lane, on four ranks as threads.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "executor/host/host_stream.h"
+#include "executor/training_layer.h"
+#include "models/workload/names.h"
+#include "tests/executor/example_layer.h"
+
+namespace moeplan::executor {
+namespace {
+
+using namespace testing::example_layer;
+
+constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
+                                Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
+
+// A micro-batch of a rank, and what the layer made of it.
+struct MicroBatch {
+  MicroBatch(const LayerPlan& plan, int rank, uint64_t seed)
+      : layer(plan.workload.layer),
+        rows(RowsOf(plan, rank, seed)),
+        weights(WeightsOf(plan, rank, /*seed=*/1)),
+        gradients(ZeroGradients(weights)),
+        gate_gradient(weights.gate.size()),
+        there(RowBytesOf(rows.input, layer)),
+        back(RowBytesOf(rows.output_gradient, layer)) {}
+
+  TrainingLayer::Pass Forward(TrainingLayer& moe, Lane lane) {
+    const int tokens = static_cast<int>(rows.input.size()) / layer.model_dim;
+    auto pass = moe.Forward(tokens, there, there, weights, lane);
+    MOEPLAN_CHECK(pass.ok());
+    return *std::move(pass);
+  }
+  Status Backward(TrainingLayer::Pass& pass) { return pass.Backward(back, back, &gradients, gate_gradient); }
+
+  void ExpectAlike(const MicroBatch& other) const {
+    EXPECT_EQ(there, other.there);
+    EXPECT_EQ(back, other.back);
+    EXPECT_EQ(gate_gradient, other.gate_gradient);
+    EXPECT_EQ(gradients.experts.up, other.gradients.experts.up);
+    EXPECT_EQ(gradients.experts.down_bias, other.gradients.experts.down_bias);
+    EXPECT_EQ(gradients.shared.down, other.gradients.shared.down);
+  }
+
+  const Layer layer;
+  const Rows rows;
+  const LayerWeights weights;
+  LayerGradients gradients;
+  std::vector<float> gate_gradient;
+  Bytes there, back;
+};
+
+// What a layer in line makes of it.
+MicroBatch InLine(TrainingLayer& moe, const LayerPlan& plan, int rank, uint64_t seed) {
+  MicroBatch batch(plan, rank, seed);
+  TrainingLayer::Pass pass = batch.Forward(moe, Lane::kInLine);
+  EXPECT_EQ(batch.Backward(pass), OkStatus());
+  return batch;
+}
+
+LayerPlan Dropless(LayerPlan plan) {
+  plan.workload.layer.capacity_factor = 0;
+  return plan;
+}
+
+TEST(LanesTest, MicroBatchesOnLanesAreThoseInLine) {
+  for (const Family family : kFamilies) {
+    for (const LayerPlan& plan : {PlanOf(family), PlanOf(family, /*bytes_per_element=*/2), Dropless(PlanOf(family))}) {
+      SCOPED_TRACE(std::string(Name(family)));
+      OnEveryRank([&](HostRank& host, int rank) {
+        const auto moe = TrainingLayer::Make(plan, host.runtime());
+        ASSERT_TRUE(moe.ok()) << moe.status().message();
+        for (uint64_t seed = 1; seed < 4; ++seed) {
+          MicroBatch one(plan, rank, seed), two(plan, rank, seed + 10);
+          TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst), second = two.Forward(**moe, Lane::kSecond);
+          EXPECT_EQ(first.Finish(), OkStatus());
+          EXPECT_EQ(one.Backward(first), OkStatus());
+          EXPECT_EQ(second.Finish(), OkStatus());
+          EXPECT_EQ(two.Backward(second), OkStatus());
+          EXPECT_EQ(second.Finish(), OkStatus());
+          EXPECT_EQ(first.Finish(), OkStatus());
+          EXPECT_FALSE(first.LastTimeline(Phase::kTraining).empty());
+          one.ExpectAlike(InLine(**moe, plan, rank, seed));
+          two.ExpectAlike(InLine(**moe, plan, rank, seed + 10));
+        }
+      });
+    }
+  }
+}
+
+TEST(LanesTest, HalvesOfBackwardPassesRunOnLanes) {
+  const LayerPlan plan = PlanOf(Family::kMontaO2);
+  OnEveryRank([&](HostRank& host, int rank) {
+    const auto moe = TrainingLayer::Make(plan, host.runtime());
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    MicroBatch one(plan, rank, 1), two(plan, rank, 2);
+    TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst);
+    EXPECT_EQ(first.Finish(), OkStatus());
+    EXPECT_EQ(first.BackwardOfInput(one.back, one.back, one.gate_gradient), OkStatus());
+    TrainingLayer::Pass second = two.Forward(**moe, Lane::kSecond);
+    EXPECT_EQ(first.AddWeightGradients(&one.gradients), OkStatus());
+    EXPECT_EQ(first.Finish(), OkStatus());
+    EXPECT_EQ(two.Backward(second), OkStatus());
+    EXPECT_EQ(second.Finish(), OkStatus());
+    one.ExpectAlike(InLine(**moe, plan, rank, 1));
+    two.ExpectAlike(InLine(**moe, plan, rank, 2));
+  });
+}
+
+// Holds up what is queued on a stream until it is let go.
+class Gate {
+ public:
+  explicit Gate(Stream& stream) {
+    HostStream::Of(stream).Enqueue([open = open_.get_future().share()] {
+      constexpr std::chrono::seconds kMost{20};
+      return open.wait_for(kMost) == std::future_status::ready ? OkStatus() : InternalError("nobody opened");
+    });
+  }
+  void Open() { open_.set_value(); }
+
+ private:
+  std::promise<void> open_;
+};
+
+TEST(LanesTest, ALaneThatIsHeldUpHoldsUpNoOther) {
+  for (const LayerPlan& plan : {PlanOf(Family::kMontaO2), Dropless(PlanOf(Family::kPipeline))}) {
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(plan, host.runtime());
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      {
+        // Communicators are made.
+        MicroBatch one(plan, rank, 1), two(plan, rank, 2);
+        TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst), second = two.Forward(**moe, Lane::kSecond);
+      }
+      MicroBatch one(plan, rank, 1), two(plan, rank, 2);
+      TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst);
+      EXPECT_EQ(first.Finish(), OkStatus());
+      Gate gate(host.runtime().streams(Lane::kFirst)[StreamKind::kCompute]);
+      EXPECT_EQ(one.Backward(first), OkStatus());
+      TrainingLayer::Pass second = two.Forward(**moe, Lane::kSecond);
+      EXPECT_EQ(second.Finish(), OkStatus());
+      EXPECT_EQ(two.Backward(second), OkStatus());
+      EXPECT_EQ(second.Finish(), OkStatus());
+      EXPECT_EQ(one.back, RowBytesOf(one.rows.output_gradient, one.layer)) << "nothing has come back yet";
+      gate.Open();
+      EXPECT_EQ(first.Finish(), OkStatus());
+      one.ExpectAlike(InLine(**moe, plan, rank, 1));
+      two.ExpectAlike(InLine(**moe, plan, rank, 2));
+    });
+  }
+}
+
+TEST(LanesTest, APassThatGoesHasDoneWhatWasQueued) {
+  const LayerPlan plan = ExpertParallelPlan();
+  OnEveryRank([&](HostRank& host, int rank) {
+    const auto moe = TrainingLayer::Make(plan, host.runtime());
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    MicroBatch one(plan, rank, 1);
+    {
+      TrainingLayer::Pass pass = one.Forward(**moe, Lane::kSecond);
+      EXPECT_EQ(one.Backward(pass), OkStatus());
+    }
+    one.ExpectAlike(InLine(**moe, plan, rank, 1));
+  });
+}
+
+TEST(LanesTest, AnErrorOfOneLaneIsThatOfTheNextCallsOfAll) {
+  const LayerPlan plan = ExpertParallelPlan();
+  OnEveryRank([&](HostRank& host, int rank) {
+    const auto moe = TrainingLayer::Make(plan, host.runtime());
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    MicroBatch one(plan, rank, 1), two(plan, rank, 2);
+    TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst), second = two.Forward(**moe, Lane::kSecond);
+    EXPECT_EQ(first.Finish(), OkStatus());
+    EXPECT_EQ(second.Finish(), OkStatus());
+    HostStream::Of(host.runtime().streams(Lane::kFirst)[StreamKind::kCompute]).Enqueue([] {
+      return InternalError("a kernel is broken");
+    });
+    (void)one.Backward(first);
+    EXPECT_FALSE(first.Finish().ok());
+    EXPECT_FALSE(two.Backward(second).ok());
+    EXPECT_FALSE(moe.value()->Forward(18, one.there, one.there, one.weights).ok());
+  });
+}
+
+}  // namespace
+}  // namespace moeplan::executor
