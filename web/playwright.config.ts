@@ -11,6 +11,7 @@ export default defineConfig({
   use: {
     viewport: { width: 1280, height: 900 },
     trace: "retain-on-failure",
+    screenshot: "only-on-failure",
     // What is asked of a page is asked of it at rest, not on the way between two colours.
     contextOptions: { reducedMotion: "reduce" },
     launchOptions: {
