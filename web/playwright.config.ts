@@ -1,4 +1,9 @@
+import { existsSync } from "node:fs";
+
 import { defineConfig } from "@playwright/test";
+
+// Debian's own, either of which does.
+const browsers = ["/usr/bin/chromium", "/usr/bin/chromium-headless-shell"];
 
 export default defineConfig({
   testDir: "tests/e2e",
@@ -15,7 +20,7 @@ export default defineConfig({
     // What is asked of a page is asked of it at rest, not on the way between two colours.
     contextOptions: { reducedMotion: "reduce" },
     launchOptions: {
-      executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium",
+      executablePath: process.env["CHROMIUM"] ?? browsers.find((file) => existsSync(file)) ?? browsers[0]!,
       // Chromium's sandbox refuses root, which is what containers run as.
       args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
     },
