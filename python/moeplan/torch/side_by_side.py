@@ -83,6 +83,7 @@ class _Current(threading.local):
 
     turns: Turns | None = None
     part = 0
+    lane = 0
 
 
 _current = _Current()
@@ -90,7 +91,7 @@ _current = _Current()
 
 def lane() -> int:
     """That of the layers' forward passes in this thread: 0 where nothing runs beside them."""
-    return 0 if _current.turns is None else 1 + _current.part
+    return _current.lane
 
 
 def others_turn() -> None:
@@ -99,32 +100,39 @@ def others_turn() -> None:
         _current.turns.hand_over(_current.part)
 
 
-def side_by_side(world: World, first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
-    """Calls both, and gives what they return.
+def side_by_side(world: World, first: Callable[[], Any], second: Callable[[], Any] | None = None) -> tuple[Any, Any]:
+    """Calls both, and gives what they return; without a second part, what will go back beside another one runs alone.
 
     They take turns, ``first`` on the calling thread and ``second`` on another: wherever one calls an ``MoELayer``, or goes
     back through it, the layer's exchanges and experts run on streams and communicators of their own while the other part goes
     on. Such parts are the forward passes of two micro-batches, their backward passes, or the backward pass of one and the
     forward pass of another (``micro_batches``). Whatever modules they call stay as they are, and compute the same.
 
-    The parts share no tensor that one of them writes, but for gradients of parameters. The second part has random draws of its
-    own; seed at the start of each part where they have to be those of a run without this. Collective: every rank of a pipeline stage
-    runs such parts in the same order. Raises what a part raises; the other one ends at its next layer.
+    The parts share no tensor that one of them writes, but for gradients of parameters. A backward pass whose forward pass
+    was outside of all parts waits for its layers. The second part has random draws of its own; seed at the start of each part
+    where they have to be those of a run without this. Collective: every rank of a pipeline stage runs such parts in the same
+    order. Raises what a part raises; the other one ends at its next layer.
     """
     if _current.turns is not None:
         raise mismatch("side_by_side", "a call inside of another", "two parts at a time")
     turns = Turns(world)
+    # The first part may be the way back of the second one before, so it has the same lane.
+    lanes = world._last_lane, 3 - world._last_lane
+    if second is None:
+        turns.end(1, failed=False)
+        return _run(turns, 0, lanes[0], first), None
+    world._last_lane = lanes[1]
     modes = _modes()
     start = torch.cuda.current_stream(world.device) if world.on_card else None
 
     def run_second() -> Any:
         turns.begin(1)
         with modes(), _own_stream(world, start):
-            return _run(turns, 1, second)
+            return _run(turns, 1, lanes[1], second)
 
     under_way = _helper().submit(run_second)
     try:
-        result = _run(turns, 0, first)
+        result = _run(turns, 0, lanes[0], first)
     except _OtherFailed:
         under_way.result()  # Raises what has failed.
         raise
@@ -143,24 +151,24 @@ def micro_batches(world: World, forward: Callable[[int], torch.Tensor], count: i
     activations. Collective, see ``side_by_side``.
     """
     losses: list[torch.Tensor] = []
-    loss = forward(0)
+    loss, _ = side_by_side(world, lambda: forward(0))
     for i in range(1, count):
         _, following = side_by_side(world, loss.backward, lambda i=i: forward(i))
         losses.append(loss.detach())
         loss = following
-    loss.backward()
+    side_by_side(world, loss.backward)
     return [*losses, loss.detach()]
 
 
-def _run(turns: Turns, part: int, function: Callable[[], Any]) -> Any:
-    _current.turns, _current.part = turns, part
+def _run(turns: Turns, part: int, lane: int, function: Callable[[], Any]) -> Any:
+    _current.turns, _current.part, _current.lane = turns, part, lane
     failed = True
     try:
         result = function()
         failed = False
         return result
     finally:
-        _current.turns = None
+        _current.turns, _current.lane = None, 0
         turns.end(part, failed)
 
 

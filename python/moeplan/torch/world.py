@@ -45,6 +45,7 @@ class World:
         self._handle: ctypes.c_void_p | None = None
         self._stream = 0  # Behind which calls are queued.
         self._lane = 0
+        self._last_lane = 1  # That of the second of the two parts that ran side by side last.
         self._calls = threading.RLock()
         self._sums: dict[tuple[int, str, torch.Size], torch.Tensor] = {}
 
