@@ -23,7 +23,7 @@ import os
 import statistics
 import sys
 import time
-from typing import Any
+from typing import Any, Iterable
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,8 @@ import moeplan.torch
 # Debian's own: they change rarely, and every system has them.
 TEXT = "/usr/share/common-licenses/*"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Tasks that bring rows to other ranks.
+EXCHANGES = ("ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE")
 # How far loss and gradients of two schedules may be apart (`apart`).
 AGREE = {"float32": 1e-5, "bfloat16": 1e-2}
 SCHEDULES = ("BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE")
@@ -72,6 +74,15 @@ def apart(found: dict[str, torch.Tensor], reference: dict[str, torch.Tensor], dt
     names = [name for name in reference if name != "loss"]
     difference = torch.cat([(found[name] - reference[name]).float().flatten() for name in names]).norm()
     return max(loss, float(difference / torch.cat([reference[name].float().flatten() for name in names]).norm()))
+
+
+def covered_s(tasks: Iterable[dict[str, Any]]) -> float:
+    """How long at least one of them ran."""
+    covered, until = 0.0, 0.0
+    for task in sorted(tasks, key=lambda task: task["startS"]):
+        covered += max(0.0, task["endS"] - max(until, task["startS"]))
+        until = max(until, task["endS"])
+    return covered
 
 
 def workload_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -235,16 +246,20 @@ class Trainer:
             dist.all_reduce(total, group=self.job.dense_group)
         return float(total) / self.job.sources
 
-    def layer_time_s(self) -> float:
-        """What an MoE layer took in the last step, both passes: the longest of all ranks."""
+    def layer_times_s(self) -> tuple[float, float]:
+        """What an MoE layer took in the last micro-batch, both passes, and its exchanges in that: each the longest of all
+        ranks, and the mean of the layers."""
         layers = [block.mlp for block in self.model.moe_blocks() if isinstance(block.mlp, moeplan.torch.MoELayer)]
-        took = []
-        for layer in layers:
-            spans = (layer.last_timeline(phase) for phase in ("FORWARD", "BACKWARD"))
-            took.append(sum(max(task["endS"] for task in span) for span in spans))
-        longest = torch.tensor(took or [0.0], device=self.world.device)
+        took, exchanged = [0.0] * len(layers), [0.0] * len(layers)
+        for i, layer in enumerate(layers):
+            for phase in ("FORWARD", "BACKWARD"):
+                tasks = layer.last_timeline(phase)
+                took[i] += max(task["endS"] for task in tasks)
+                exchanged[i] += covered_s(task for task in tasks if task["kind"] in EXCHANGES)
+        longest = torch.tensor([took or [0.0], exchanged or [0.0]], device=self.world.device)
         dist.all_reduce(longest, op=dist.ReduceOp.MAX)
-        return float(longest.mean())
+        whole, exchanges = longest.mean(1).tolist()
+        return whole, exchanges
 
     def check(self, number: int) -> float:
         """Loss and gradients of this model's weights in plain PyTorch, under every schedule, and as it trains: how far they
@@ -330,12 +345,15 @@ def train(options: argparse.Namespace) -> None:
     losses: list[float] = []
     took: list[float] = []
     layers: list[float] = []
+    exchanges: list[float] = []
     for number in range(options.steps):
         began = time.perf_counter()
         loss = trainer.step(number)
         took.append(time.perf_counter() - began)
         losses.append(loss)
-        layers.append(trainer.layer_time_s())
+        layer_s, exchange_s = trainer.layer_times_s()
+        layers.append(layer_s)
+        exchanges.append(exchange_s)
         if options.check and number % options.check == 0:
             off = trainer.check(number)
             if job.rank == 0:
@@ -356,7 +374,7 @@ def train(options: argparse.Namespace) -> None:
                     line += f" ({predicted_s(trainer.answer) * 1e3:.2f} predicted)"
             print(line, flush=True)
     if options.record and job.rank == 0:
-        record = {"losses": losses, "stepS": took, "moeLayerS": layers, "predictedMoeLayerS": predicted_s(trainer.answer)}
+        record = {"losses": losses, "stepS": took, "moeLayerS": layers, "exchangeS": exchanges, "predictedMoeLayerS": predicted_s(trainer.answer)}
         with open(options.record, "w", encoding="utf-8") as file:
             json.dump(record, file)
 
@@ -404,8 +422,10 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--deadline", type=float, default=30.0, help="of each collective, in seconds")
     options = parser.parse_args()
-    if options.overlap and (options.layer == "plain" or options.accumulate < 2):
-        parser.error("--overlap: found --layer plain or one micro-batch, expected --layer planned or baseline and --accumulate 2 or more")
+    if options.overlap and options.layer == "plain":
+        parser.error("--overlap: found --layer plain, expected baseline or planned")
+    if options.overlap and options.accumulate < 2:
+        parser.error("--overlap: found one micro-batch, expected --accumulate 2 or more")
     if options.ep is None:
         options.ep = max(1, 4 // (options.tp * options.cp))
     return options

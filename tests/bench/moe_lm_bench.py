@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains python/examples/train_moe_lm.py on emulated nodes: plain PyTorch beside moeplan's plans, side by side in one run.
 
-Usage: PYTHONPATH=BUILD/python moe_lm_bench.py BUILD/bin/moeplan [--nics MB_PER_S,...] [--cases tp1,tp2,cp] [--figure FILE.svg]
+Usage: PYTHONPATH=BUILD/python moe_lm_bench.py BUILD/bin/moeplan [--nics MB_PER_S,...] [--cases tp1,tp2,cp,overlap]
+       [--figure FILE.svg]
 
 Four ranks on two emulated nodes, FP32, four micro-batches a step. For every NIC and tensor parallelism the cluster is
 measured and the layer planned; plain PyTorch gets the exchange and the number of chunks that are fastest for it, by medians
@@ -11,6 +12,8 @@ moeplan's executor.
 
 `cp` is context parallel 2 by expert parallel 2, in both orders, beside `moeplan step` of a model as near as it can say: in
 BF16, with experts of three matrices.
+
+`overlap` is the same job with the backward pass of each micro-batch beside the forward pass of the next, and without.
 """
 
 import argparse
@@ -68,6 +71,7 @@ class Bench:
         self.moeplan("launch", "--emulated", cluster, "--", sys.executable, "-B", EXAMPLE, *STEP, *options, *count)
         found = json.loads(record.read_text())
         return {
+            "exchangeS": statistics.median(found["exchangeS"][1:]),
             "stepS": statistics.median(found["stepS"][1:]),
             "layerS": statistics.median(found["moeLayerS"][1:]),
             "predictedLayerS": found["predictedMoeLayerS"],
@@ -139,8 +143,23 @@ class Bench:
         found = self.alternated(cluster, runs)
         return {"nicMBPerS": nic, "case": "cp", "predictedOrders": predicted, **{f"{order}S": found[order]["stepS"] for order in ORDERS}}
 
+    def overlap(self, nic: float) -> dict:
+        cluster = self.cluster(nic)
+        runs = {"inLine": ("--layer", "baseline"), "overlapped": ("--layer", "baseline", "--overlap")}
+        found = self.alternated(cluster, runs)
+        # Of a layer's last micro-batch; two layers, four micro-batches.
+        share = 2 * 4 * found["inLine"]["exchangeS"] / found["inLine"]["stepS"]
+        took = {f"{name}S": found[name]["stepS"] for name in runs}
+        return {"nicMBPerS": nic, "case": "overlap", "exchangeShare": share, **took}
+
 
 def line(row: dict) -> str:
+    if row["case"] == "overlap":
+        in_line, overlapped = 1e3 * row["inLineS"], 1e3 * row["overlappedS"]
+        return (
+            f"{row['nicMBPerS']:5g} MB/s  two micro-batches at once {overlapped:6.0f} ms, in line {in_line:6.0f} ms, "
+            f"{row['exchangeShare']:.0%} of it exchanges: {overlapped / in_line:.2f}"
+        )
     if row["case"] == "cp":
         vertical, horizontal = (1e3 * row[f"{order}S"] for order in ORDERS)
         return (
@@ -209,13 +228,15 @@ def main() -> None:
         bench = Bench(options, pathlib.Path(folder))
         for case in options.cases.split(","):
             for nic in map(float, options.nics.split(",")):
-                row = rows[case, nic] = bench.contexts(nic) if case == "cp" else bench.tensor_parallel(nic, case)
+                special = {"cp": bench.contexts, "overlap": bench.overlap}
+                row = rows[case, nic] = special[case](nic) if case in special else bench.tensor_parallel(nic, case)
                 print(line(row), flush=True)
                 if options.json:
                     options.json.write_text(json.dumps(list(rows.values()), indent=2) + "\n")
     if options.figure:
         order = [*CASES, "cp"]
-        shown = sorted(rows.values(), key=lambda row: (order.index(row["case"]), row["nicMBPerS"]))
+        drawn = [row for row in rows.values() if row["case"] in order]
+        shown = sorted(drawn, key=lambda row: (order.index(row["case"]), row["nicMBPerS"]))
         pathlib.Path(options.figure).write_text(figure(shown))
 
 

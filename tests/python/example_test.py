@@ -106,6 +106,13 @@ def test_runs_of_their_own_learn_alike(tmp_path, dtype, limit, steps):
     assert apart <= limit, apart
 
 
+def test_micro_batches_beside_each_other_learn_the_same(tmp_path):
+    # Dropless, with tensor-parallel exchanges of the job's own in both.
+    options = ("--tp", 2, "--layer", "baseline", "--capacity-factor", 0, "--accumulate", 3, "--steps", 3)
+    in_line, beside = (losses(tmp_path, 4, *options, *more)[0] for more in ((), ("--overlap",)))
+    assert len(in_line) == 3 and max(abs(a - b) for a, b in zip(in_line, beside)) <= 1e-6, (in_line, beside)
+
+
 def test_a_planned_job_asks_reports_and_learns(database):
     server = Serve(database)
     try:
@@ -135,3 +142,5 @@ def test_the_shaped_links_carry_the_jobs_bytes(tmp_path):
 def test_wrong_options_are_named():
     done = train(("--local", "2"), "--layer", "planned", check=False)
     assert done.returncode != 0 and "found neither --plan nor --planner" in done.stderr, done.stderr
+    done = train(("--local", "2"), "--layer", "baseline", "--overlap", check=False)
+    assert done.returncode != 0 and "--overlap: found one micro-batch" in done.stderr, done.stderr
