@@ -67,6 +67,7 @@ class Search {
     TryLossless(variants);
     TryCodecs(variants);
     for (const Tried& tried : tried_) refusals_.AddTooLarge(tried, profile_.cluster);
+    for (const auto& [family, reason] : other_algorithms_) refusals_.Add({.family = family}, reason);
     if (!for_rows_) TryUnequal();
     SearchOrders();
     if (workload_.gradient_bytes > 0) AddGradients();
@@ -94,7 +95,8 @@ class Search {
 
   // ---- Equal pieces.
 
-  // What the profile lacks of all-to-all algorithms is told once for all of them.
+  // What the profile lacks of other all-to-all algorithms is told once for all of them, behind what keeps a family from
+  // being priced at all.
   std::vector<Knobs> VariantsWithoutCodecs() {
     std::vector<Knobs> variants;
     for (const Family family : Families()) {
@@ -107,7 +109,7 @@ class Search {
       const Variants::OfFamily found = variants_.Of(family);
       variants.insert(variants.end(), found.tried.begin(), found.tried.end());
       if (!found.not_measured.empty()) {
-        refusals_.Add({.family = family}, MissingReason(found.not_measured, workload_.layout));
+        other_algorithms_.emplace_back(family, MissingReason(found.not_measured, workload_.layout));
       }
     }
     return variants;
@@ -258,8 +260,9 @@ class Search {
   double time_floor_s_ = kNever;  // Under every launch order.
 
   Refusals refusals_;
-  int priced_ = 0, too_large_ = 0;  // Graphs.
-  int ruled_out_ = 0;               // Variants with codecs.
+  std::vector<std::pair<Family, std::string>> other_algorithms_;  // Why they were not tried.
+  int priced_ = 0, too_large_ = 0;                                // Graphs.
+  int ruled_out_ = 0;                                             // Variants with codecs.
 };
 
 }  // namespace

@@ -636,6 +636,10 @@ TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
                     HasSubstr("measure with: moeplan calibrate"), HasSubstr("Only the rules answered.")));
   EXPECT_EQ(answer.search.evaluated, 0);
   EXPECT_EQ(answer.search.time_floor_s, 0);
+  // Not other all-to-all algorithms, which nobody measured either.
+  const auto pipeline = PlanLayer(SmallWorkload(), profile, {.family = Family::kPipeline});
+  EXPECT_THAT(pipeline.ok() ? pipeline->explanation : std::string(pipeline.status().message()),
+              HasSubstr("PIPELINE: the profile lacks EXPERT_GEMM"));
 }
 
 TEST(PlanLayerTest, AnEmptyProfileIsAnErrorThatNamesWhatIsMissing) {
