@@ -16,6 +16,7 @@ from typing import Any
 from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, UnavailableHere
 
 _C_VERSION = 4
+_SO_VERSION = 0  # The number in the library's own name.
 
 _TENSORS = ("up", "gate_up", "down", "up_bias", "gate_up_bias", "down_bias")
 MATRICES = frozenset(["up", "gate_up", "down", "shared_up", "shared_gate_up", "shared_down"])
@@ -181,7 +182,12 @@ def use(backend: str) -> None:
 
 def _path() -> str:
     given = os.environ.get("MOEPLAN_LIBRARY")
-    return given or str(Path(__file__).resolve().parent / ("libmoeplan_gpu.so" if _on_cards else "libmoeplan.so"))
+    if given:
+        return given
+    name = "libmoeplan_gpu.so" if _on_cards else "libmoeplan.so"
+    beside = Path(__file__).resolve().parent / name
+    # Debian's package has no copy: the loader finds the system's.
+    return str(beside) if beside.exists() else f"{name}.{_SO_VERSION}"
 
 
 @functools.lru_cache(maxsize=None)
