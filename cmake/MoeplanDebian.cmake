@@ -1,5 +1,6 @@
-# What CPack packs for Debian 12: moeplan, the command with its simulator, service units and examples; libmoeplan-dev, what
-# find_package(moeplan) finds; and, where nvcc is, moeplan-cuda, apart because Debian has no CUDA to depend on.
+# What CPack packs for Debian 12: moeplan, the command with its simulator, service units and examples; libmoeplan0, the C
+# interface; python3-moeplan, the Python package, which runs layers with that library; libmoeplan-dev, what a C compiler and
+# find_package(moeplan) find; and, where nvcc is, moeplan-cuda, apart because Debian has no CUDA to depend on.
 #
 #   cmake --preset release && cmake --build --preset release && cpack --config build/CPackConfig.cmake -B build/packages
 
@@ -23,14 +24,47 @@ install(DIRECTORY deploy/examples deploy/front deploy/kubernetes deploy/monitori
         DESTINATION share/moeplan USE_SOURCE_PERMISSIONS COMPONENT command)
 install(FILES "${packaging}/moeplan.1" DESTINATION share/man/man1 COMPONENT command)
 
-# Absolute paths and Debian's own files: in the packages only, not with `cmake --install`.
+# From here on: in the packages only, not with `cmake --install`.
+
+# Where Debian's loader looks. The link without a number is for compilers.
+if(TARGET moeplan_c)
+  set(library_dir lib)
+  if(CMAKE_LIBRARY_ARCHITECTURE)
+    string(APPEND library_dir "/${CMAKE_LIBRARY_ARCHITECTURE}")
+  endif()
+  install(TARGETS moeplan_c
+          LIBRARY DESTINATION "${library_dir}" COMPONENT library NAMELINK_COMPONENT debian-dev EXCLUDE_FROM_ALL)
+endif()
+
+# The modules, compiled where they are installed (postinst), and what tells pip and importlib.metadata of them. The package
+# runs layers with the library of libmoeplan0.
+if(TARGET moeplan_python)
+  set(python_dir lib/python3/dist-packages)
+  get_target_property(modules moeplan_python MOEPLAN_MODULES)
+  foreach(module IN LISTS modules)
+    cmake_path(GET module PARENT_PATH folder)
+    install(FILES "${PROJECT_BINARY_DIR}/python/${module}"
+            DESTINATION "${python_dir}/${folder}" COMPONENT python EXCLUDE_FROM_ALL)
+  endforeach()
+  get_target_property(requirements moeplan_python MOEPLAN_REQUIREMENTS)
+  list(TRANSFORM requirements PREPEND "Requires-Dist: " OUTPUT_VARIABLE MOEPLAN_REQUIRES_DIST)
+  list(JOIN MOEPLAN_REQUIRES_DIST "\n" MOEPLAN_REQUIRES_DIST)
+  get_target_property(MOEPLAN_SUMMARY moeplan_python MOEPLAN_SUMMARY)
+  get_target_property(MOEPLAN_REQUIRES_PYTHON moeplan_python MOEPLAN_REQUIRES_PYTHON)
+  configure_file("${packaging}/python3-moeplan/METADATA.in" "${CMAKE_BINARY_DIR}/debian/python3-moeplan/METADATA" @ONLY)
+  install(FILES "${packaging}/python3-moeplan/INSTALLER" "${CMAKE_BINARY_DIR}/debian/python3-moeplan/METADATA"
+          DESTINATION "${python_dir}/moeplan-${PROJECT_VERSION}.dist-info" COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+
+# Absolute paths and Debian's own files.
 install(FILES deploy/systemd/moeplan-planner.service deploy/systemd/moeplan-front.service
               deploy/systemd/moeplan-agent.service
         DESTINATION /lib/systemd/system COMPONENT debian EXCLUDE_FROM_ALL)
 install(FILES deploy/systemd/moeplan-planner deploy/systemd/moeplan-front deploy/systemd/moeplan-agent
         DESTINATION /etc/default COMPONENT debian EXCLUDE_FROM_ALL)
 string(TIMESTAMP MOEPLAN_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH where that is set.
-foreach(part IN ITEMS debian:moeplan debian-dev:libmoeplan-dev debian-cuda:moeplan-cuda)
+foreach(part IN ITEMS debian:moeplan debian-library:libmoeplan0 debian-python:python3-moeplan debian-dev:libmoeplan-dev
+                      debian-cuda:moeplan-cuda)
   string(REGEX MATCH "^(.*):(.*)$" part "${part}")
   set(component "${CMAKE_MATCH_1}")
   set(MOEPLAN_PACKAGE "${CMAKE_MATCH_2}")
@@ -64,8 +98,18 @@ set(CPACK_COMPONENT_COMMAND_GROUP moeplan)
 set(CPACK_COMPONENT_DEBIAN_GROUP moeplan)
 set(CPACK_COMPONENT_EXECUTOR_GROUP dev)
 set(CPACK_COMPONENT_DEBIAN-DEV_GROUP dev)
+set(CPACK_COMPONENT_LIBRARY_GROUP library)
+set(CPACK_COMPONENT_DEBIAN-LIBRARY_GROUP library)
+set(CPACK_COMPONENT_PYTHON_GROUP python)
+set(CPACK_COMPONENT_DEBIAN-PYTHON_GROUP python)
 set(CPACK_COMPONENT_CUDA_GROUP cuda)
 set(CPACK_COMPONENT_DEBIAN-CUDA_GROUP cuda)
+if(TARGET moeplan_c)
+  list(APPEND CPACK_COMPONENTS_ALL library debian-library)
+endif()
+if(TARGET moeplan_c AND TARGET moeplan_python)
+  list(APPEND CPACK_COMPONENTS_ALL python debian-python)
+endif()
 if(TARGET moeplan_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda debian-cuda)
 endif()
@@ -89,6 +133,45 @@ This package has the command, the simulator of clusters, and units of the
 planner service, of the front that other machines reach it through (with
 haproxy), and of the agent that measures a node.")
 
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libmoeplan0)  # The number is that of the library's own name.
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_MULTIARCH same)
+if(MOEPLAN_OPENBLAS_INCLUDE AND NOT MOEPLAN_OPENBLAS_ARCHIVE)
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS libopenblas0)  # Opened at run time, where the library has none of its own.
+endif()
+# Before 1.0.0 versions may differ in the interface under one name: who links the library depends on this very version.
+configure_file("${packaging}/libmoeplan0/shlibs.in" "${CMAKE_BINARY_DIR}/debian/libmoeplan0/shlibs" @ONLY)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
+    "${packaging}/libmoeplan0/triggers;${CMAKE_BINARY_DIR}/debian/libmoeplan0/shlibs")
+set(CPACK_DEBIAN_LIBRARY_DESCRIPTION
+"executor of Mixture-of-Experts training schedules (C interface)
+Runs the plans of moeplan in a training job, forward and backward, on the
+host: one MoE layer on one rank, from C or from any language that calls C.
+.
+This package has the shared library.")
+
+set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-moeplan)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS python3-torch)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
+    "${packaging}/python3-moeplan/postinst;${packaging}/python3-moeplan/prerm")
+if(TARGET moeplan_python)
+  # "grpcio>=1.48" is python3-grpcio (>= 1.48).
+  set(depends "python${MOEPLAN_REQUIRES_PYTHON}" ${requirements})
+  list(TRANSFORM depends REPLACE "^python>=(.*)$" "python3 (>= \\1)")
+  list(TRANSFORM depends REPLACE "^([a-z]+)>=(.*)$" "python3-\\1 (>= \\2)")
+  list(APPEND depends "libmoeplan0 (= ${PROJECT_VERSION})")
+  list(JOIN depends ", " CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS)
+endif()
+set(CPACK_DEBIAN_PYTHON_DESCRIPTION
+"planner of Mixture-of-Experts training schedules (Python 3)
+Asks a planner of moeplan from a training job, keeps the job going when there
+is none, and, with PyTorch, runs the job's MoE layers under the plan.
+.
+This package has the Python package moeplan; its layers run on the host.")
+
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libmoeplan-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
@@ -99,11 +182,15 @@ endforeach()
 if(MOEPLAN_OPENBLAS_INCLUDE)
   string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libopenblas0")  # Opened at run time.
 endif()
+if(TARGET moeplan_c)
+  string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libmoeplan0 (= ${PROJECT_VERSION})")
+endif()
 set(CPACK_DEBIAN_DEV_DESCRIPTION
 "executor of Mixture-of-Experts training schedules (development)
-What a training job links to run the plans of moeplan: headers, static
-libraries and the CMake package moeplan with the targets moeplan::models,
-moeplan::executor and moeplan::headers.")
+What a training job links to run the plans of moeplan: headers, the link to
+the C interface's shared library, static libraries and the CMake package
+moeplan with the targets moeplan::models, moeplan::executor and
+moeplan::headers.")
 
 set(CPACK_DEBIAN_CUDA_PACKAGE_NAME moeplan-cuda)
 set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION contrib/science)

@@ -31,8 +31,9 @@ clean_up() {
 }
 trap clean_up EXIT
 
-components='command;debian;executor;debian-dev'
-[[ ! -e "$build_dir/lib/moeplan/libmoeplan_cuda.so" ]] || components+=';cuda;debian-cuda'
+components="$(sed -n 's/^set(CPACK_COMPONENTS_ALL "\(.*\)")$/\1/p' "$build_dir/CPackConfig.cmake")"
+# Who has nvcc need not have built the backend.
+[[ -e "$build_dir/lib/moeplan/libmoeplan_cuda.so" ]] || components="${components/;cuda;debian-cuda/}"
 # gzip: xz takes longer than all the rest.
 cpack --config "$build_dir/CPackConfig.cmake" -B "$scratch" -D "CPACK_COMPONENTS_ALL=$components" \
   -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip > "$scratch/log" 2>&1 || {
@@ -57,7 +58,10 @@ else
 fi
 
 ((EUID == 0)) || skip "packed; installing needs root"
-! dpkg-query -W moeplan > /dev/null 2>&1 || skip "packed; a moeplan is installed here already"
+for package in "${packages[@]}"; do
+  name="$(dpkg-deb --field "$package" Package)"
+  [[ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2> /dev/null)" != installed ]] || skip "packed; $name is installed here already"
+done
 mkdir "$scratch/overlay"
 unshare --mount --net --pid --ipc --fork --kill-child true 2> /dev/null || skip "packed; this machine makes no namespaces"
 # A control group of its own, without which no second systemd runs.

@@ -5,6 +5,7 @@
 # Usage: debian_packages_inside.sh EMPTY_FOLDER CGROUP PACKAGE...
 #   CGROUP   an empty control group for a systemd; '': units are run by hand, without what systemd shuts around them
 set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 umask 022 # As an administrator has it, whatever the packages were made with.
 export LC_ALL=C
 overlay="$1" cgroup="$2"
@@ -39,8 +40,9 @@ make_root() {
   ip link set lo up
   # Images of containers have one that forbids packages to stop services.
   [[ ! -e "$root/usr/sbin/policy-rc.d" ]] || mount --bind /dev/null "$root/usr/sbin/policy-rc.d"
-  mkdir "$root/run/packages"
+  mkdir "$root/run/packages" "$root/run/checks" "$root/run/empty"
   cp "${packages[@]}" "$root/run/packages/"
+  cp "$here/one_rank.c" "$here/one_rank.py" "$root/run/checks/"
   packages=("${packages[@]/#*\///run/packages/}")
 }
 
@@ -84,6 +86,50 @@ check_command() {
     fail "no plan for the installed example"
   as_nobody env HOME=/tmp moeplan calibrate --simulated $examples/cluster.json --layouts $examples/grid-8x4.json \
     --db /tmp/simulated.db --budget 1s > "$overlay/simulated" || fail "no calibration of the installed simulated cluster"
+}
+
+# as_user COMMAND...: nobody, in an empty folder and with an environment that names nothing of a build tree.
+as_user() { as_nobody env -i -C /run/empty HOME=/tmp PATH=/usr/bin:/bin "$@"; }
+
+is_packed() {
+  [[ " ${names[*]} " == *" $1 "* ]] && return
+  printf 'debian: %s is not among the packages of this build\n' "$1"
+  return 1
+}
+
+# A program in C compiles against the installed header and library, and runs a rank.
+check_library() {
+  is_packed libmoeplan0 || return 0
+  [[ -x "$root/usr/bin/cc" ]] || {
+    printf 'debian: no program was compiled against libmoeplan-dev: cc is not here (Debian: gcc)\n'
+    return
+  }
+  as_user cc -std=c99 -Wall -Werror /run/checks/one_rank.c -o /tmp/one_rank -lmoeplan -lm ||
+    fail "the installed libmoeplan-dev: a program does not compile (above)"
+  as_user /tmp/one_rank || fail "the installed libmoeplan0: a rank of a C program finds what it did not expect (above)"
+}
+
+# The Python package is found from anywhere, is known to pip, and runs layers with the library of libmoeplan0.
+check_python() {
+  is_packed python3-moeplan || return 0
+  local version folder=/usr/lib/python3/dist-packages/moeplan library found
+  # shellcheck disable=SC2016  # dpkg-query's own variable.
+  version="$(inside dpkg-query -W -f '${Version}' python3-moeplan)"
+  found="$(as_user python3 -c 'import importlib.metadata, moeplan.library
+moeplan.library.load()
+print(importlib.metadata.version("moeplan"), moeplan.__file__)')" || fail "the installed Python package does not open (above)"
+  [[ "$found" == "$version $folder/__init__.py" ]] || fail "python3: found moeplan $found, expected $version $folder/__init__.py"
+  ! as_user python3 -m pip --version > /dev/null 2>&1 ||
+    [[ "$(as_user python3 -m pip list 2> /dev/null)" == *$'\n'"moeplan "* ]] || fail "pip list does not have the installed moeplan"
+  ! inside find "$folder" -name '*.so*' | grep . || fail "the installed Python package has a library of its own (above)"
+  # Users could not keep what they compile.
+  [[ -n "$(inside find $folder/__pycache__ -name 'planner.*.pyc')" ]] || fail "the installed Python package is not compiled"
+  as_user python3 -c 'import torch' 2> /dev/null || {
+    printf 'debian: no layer was run in PyTorch: torch is not here (Debian: python3-torch)\n'
+    return
+  }
+  library="$(inside readlink -f "$(inside dpkg -L libmoeplan0 | grep '/libmoeplan\.so\.0$')")"
+  as_user python3 /run/checks/one_rank.py "$library" || fail "the installed Python package runs no layer (above)"
 }
 
 # ---- Units -----------------------------------------------------------------------------------------------------------
@@ -240,14 +286,14 @@ check_reinstallation() {
     fail "after removal: the database or the configuration is gone"
 }
 
-# What is in the upper layer, the own records of dpkg, adduser, man-db and systemd aside.
+# What is in the upper layer, the own records of dpkg, adduser, man-db, the loader and systemd aside.
 left_behind() {
   (
     cd "$overlay/upper"
     find . -name '*moeplan*' ! -path './var/lib/dpkg/*' ! -path './var/cache/man/*'
     find . ! -type d ! -name '*moeplan*' -regextype posix-extended \
       ! -regex '\./var/(lib/dpkg|lib/systemd|log|cache)/.*' ! -regex '\./etc/(passwd|group|g?shadow|subuid|subgid)-?' \
-      ! -regex '\./etc/(\.pwd\.lock|machine-id|mtab)'
+      ! -regex '\./etc/(\.pwd\.lock|machine-id|mtab|ld\.so\.cache)'
   )
 }
 
@@ -265,6 +311,8 @@ mapfile -t names < <(for package in "${packages[@]}"; do inside dpkg-deb --field
 run_dpkg --install "${packages[@]}"
 check_installed
 check_command
+check_library
+check_python
 check_units
 check_reinstallation
 check_purge
