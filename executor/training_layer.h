@@ -11,10 +11,10 @@
 // then return once they are queued, and Pass::Finish awaits the last.
 //
 // Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again; those
-// of the four sizes that came last are kept, and of eight sizes of parts or of a dropless layer. Every rank of the job
-// makes the same layers, every rank of a pipeline stage calls them in the same order with as many tokens, and stages
-// need not keep step. Calls block as those of MoeLayer do, whose errors they give. One thread at a time drives all
-// layers of a rank.
+// of the four sizes that came last are kept for each lane, and of eight sizes of parts or of a dropless layer. Every
+// rank of the job makes the same layers, every rank of a pipeline stage calls them in the same order with as many
+// tokens, and stages need not keep step. Calls block as those of MoeLayer do, whose errors they give. One thread at a
+// time drives all layers of a rank.
 #pragma once
 
 #include <array>

@@ -86,8 +86,9 @@ moeplan_status moeplan_world_set_stream(moeplan_world* world, void* stream);
  * as said above. 1 and 2: on streams and communicators of their own, beside what is in line and on the other, such as two
  * micro-batches of which one computes while the rows of the other are on their way. A call of such a pass returns once its
  * work is queued, and rows, weights and gradients have to last until moeplan_pass_finish or moeplan_pass_free. The next
- * call on the same lane, of whatever pass, waits until the one before is done. The first forward pass of a layer on a lane
- * blocks; calls block, too, where they do on a card (above). All ranks use the lanes alike. */
+ * call on the same lane, of whatever pass, waits until the one before is done, and a call in line that blocks waits for
+ * all lanes. The first forward pass of a layer on a lane blocks; so does every one whose sizes the host has to know, as
+ * on a card (above). All ranks use the lanes alike. */
 moeplan_status moeplan_world_set_lane(moeplan_world* world, int32_t lane);
 
 /* ---- Layers ---- */
@@ -226,7 +227,7 @@ typedef struct {
  * of the pass, or its end. Blocks until the pass is done. */
 moeplan_status moeplan_pass_timeline(moeplan_pass* pass, const char* phase, const moeplan_task** tasks, int32_t* count);
 
-/* Leaves its buffers to later passes. Of a pass on a lane that is not in line: once its last call is done. */
+/* Leaves its buffers to later passes. Of a pass on lane 1 or 2: as after moeplan_pass_finish. */
 void moeplan_pass_free(moeplan_pass* pass);
 
 #ifdef __cplusplus

@@ -69,7 +69,6 @@ class OneCard final : public CudaDevice {
       RETURN_IF_ERROR(
           StatusOf(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, range.greatest), "a stream"));
     }
-    RETURN_IF_ERROR(StatusOf(cudaEventCreateWithFlags(&card_->jobs, cudaEventDisableTiming), "an event"));
     DropAnchor();
     return failure().first();
   }
@@ -151,14 +150,12 @@ class OneCard final : public CudaDevice {
     cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(static_cast<cudaStream_t>(job), &captured) != cudaSuccess) cudaGetLastError();
     if (captured != cudaStreamCaptureStatusNone) return error::StreamIsCaptured();
-    Check(cudaEventRecord(card_->jobs, static_cast<cudaStream_t>(job)), stream, "an event of the job's stream");
-    Check(cudaStreamWaitEvent(StreamOf(stream), card_->jobs, 0), stream, "a wait for the job's stream");
+    CudaStream::Of(stream).Follow(static_cast<cudaStream_t>(job));
     return failure().first();
   }
 
   void HoldJob(JobStream job, Stream& stream) override {
-    Check(cudaEventRecord(card_->jobs, StreamOf(stream)), stream, "an event for the job's stream");
-    Check(cudaStreamWaitEvent(static_cast<cudaStream_t>(job), card_->jobs, 0), stream, "a wait of the job's stream");
+    CudaStream::Of(stream).Hold(static_cast<cudaStream_t>(job));
     range_.End();
   }
 
@@ -185,7 +182,7 @@ class OneCard final : public CudaDevice {
 
   Status Synchronize() override {
     range_.End();
-    card_->Await([this] { return HasPassed(card_->origin, "(replays)", "") && StreamsHavePassed(); });
+    card_->Await([this] { return HasPassed(card_->origin, "(captures)", "") && StreamsHavePassed(); });
     if (failure().failed()) return failure().first();
     card_->calls.clear();
     if (NowS() - card_->anchor->times.seen_s > kAnchorAgeS) DropAnchor();

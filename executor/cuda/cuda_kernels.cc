@@ -333,7 +333,7 @@ class CudaKernels final : public Kernels {
   const std::unique_ptr<HostLayerCopy> copy_;
   DeviceWeights weights_;
   DeviceGradients gradients_;
-  const std::shared_ptr<GroupedGemm> gemm_;  // Shared by the layers of a rank, of which one runs at a time.
+  const std::shared_ptr<GroupedGemm> gemm_;  // Shared by the layers of a rank.
   CellLists lists_;
   HostCounts counts_;
   CudaFfn ffn_, shared_ffn_;

@@ -1,6 +1,7 @@
 #include "executor/cuda/graph_recording.h"
 
 #include <utility>
+#include <vector>
 
 #include "executor/cuda/machine_errors.h"
 
@@ -18,7 +19,7 @@ class GraphRecording final : public Recording {
 
   ~GraphRecording() override {
     if (runs_ != nullptr) {
-      card_->AwaitEnd(card_->origin);  // Until then a run may need `calls_`.
+      card_->AwaitEnd(ended_);  // Until then a run may need `calls_`.
       cudaGraphExecDestroy(runs_);
     }
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
@@ -45,7 +46,7 @@ class GraphRecording final : public Recording {
     card_->scope = &scope_;
     card_->scope_calls = &calls_;
     queue_();
-    for (CudaStream* stream : scope_.streams()) stream->HoldOrigin();
+    for (CudaStream* stream : scope_.streams()) stream->Hold(card_->origin);
     const cudaError_t ended = cudaStreamEndCapture(card_->origin, &graph_);
     card_->scope = nullptr;
     card_->scope_calls = nullptr;
@@ -61,12 +62,17 @@ class GraphRecording final : public Recording {
     if (!instantiated) GiveUp();
   }
 
+  // On a stream of its own, so that runs on other streams go on beside it.
   void Replay() {
-    for (CudaStream* stream : scope_.streams()) stream->HoldOrigin();
-    card_->Check(cudaGraphLaunch(runs_, card_->origin), "a graph");
-    card_->Check(cudaEventRecord(ended_, card_->origin), "an event");
-    for (CudaStream* stream : scope_.streams()) {
-      card_->Check(cudaStreamWaitEvent(stream->raw(), ended_, 0), "a wait");
+    const std::vector<CudaStream*>& streams = scope_.streams();
+    const cudaStream_t first = streams.empty() ? card_->origin : streams.front()->raw();
+    for (CudaStream* stream : streams) {
+      if (stream->raw() != first) stream->Hold(first);
+    }
+    card_->Check(cudaGraphLaunch(runs_, first), "a graph");
+    card_->Check(cudaEventRecord(ended_, first), "an event");
+    for (CudaStream* stream : streams) {
+      if (stream->raw() != first) card_->Check(cudaStreamWaitEvent(stream->raw(), ended_, 0), "a wait");
     }
     for (CudaEvent* event : scope_.events()) event->anchor = card_->anchor;
     ++card_->replays;

@@ -72,9 +72,12 @@ void SharedCard::AwaitEnd(cudaStream_t stream) {
   Await([stream] { return cudaStreamQuery(stream) != cudaErrorNotReady; }, std::chrono::hours(24 * 365));
 }
 
+void SharedCard::AwaitEnd(cudaEvent_t event) {
+  Await([event] { return cudaEventQuery(event) != cudaErrorNotReady; }, std::chrono::hours(24 * 365));
+}
+
 // Here and below: what cannot be destroyed is lost, and no reason to stop.
 SharedCard::~SharedCard() {
-  if (jobs != nullptr) cudaEventDestroy(jobs);
   for (cudaStream_t stream : {origin, service}) {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
@@ -82,14 +85,18 @@ SharedCard::~SharedCard() {
 
 CudaStream::CudaStream(std::shared_ptr<SharedCard> card, cudaStream_t stream, std::string name)
     : card_(std::move(card)), stream_(stream), name_(std::move(name)) {
-  card_->Check(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "an event");
+  for (cudaEvent_t* event : {&reached_, &followed_}) {
+    card_->Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "an event");
+  }
   card_->streams.push_back(this);
 }
 
 CudaStream::~CudaStream() {
   if (stream_ != nullptr) card_->AwaitEnd(stream_);
   std::erase(card_->streams, this);
-  if (reached_ != nullptr) cudaEventDestroy(reached_);
+  for (cudaEvent_t event : {reached_, followed_}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -100,17 +107,20 @@ void CudaStream::Enqueue(Work work) {
 cudaStream_t CudaStream::Get() {
   if (card_->scope != nullptr && card_->scope->Join(this)) {
     card_->Check(cudaEventRecord(reached_, card_->origin), "the start of a capture");
-    FollowOrigin();
+    card_->Check(cudaStreamWaitEvent(stream_, reached_, 0), "a wait");
   }
   return stream_;
 }
 
-void CudaStream::HoldOrigin() {
+void CudaStream::Hold(cudaStream_t other) {
   card_->Check(cudaEventRecord(reached_, stream_), "an event");
-  card_->Check(cudaStreamWaitEvent(card_->origin, reached_, 0), "a wait");
+  card_->Check(cudaStreamWaitEvent(other, reached_, 0), "a wait");
 }
 
-void CudaStream::FollowOrigin() { card_->Check(cudaStreamWaitEvent(stream_, reached_, 0), "a wait"); }
+void CudaStream::Follow(cudaStream_t other) {
+  card_->Check(cudaEventRecord(followed_, other), "an event");
+  card_->Check(cudaStreamWaitEvent(stream_, followed_, 0), "a wait");
+}
 
 std::byte* CudaStream::Staging() {
   if (staging_.data() == nullptr) {

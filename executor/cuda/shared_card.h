@@ -61,9 +61,8 @@ using Scope = CaptureScope<CudaStream, CudaEvent>;
 struct SharedCard {
   FirstFailure failure;
   PriorityRange priorities;
-  cudaStream_t origin = nullptr;   // Where captures begin and replays are launched.
+  cudaStream_t origin = nullptr;   // Where captures begin.
   cudaStream_t service = nullptr;  // Nothing is ever captured here.
-  cudaEvent_t jobs = nullptr;      // A point of the job's stream, or one that it waits for.
   std::vector<CudaStream*> streams;
   std::shared_ptr<const Anchor> anchor;
   Scope* scope = nullptr;  // While capturing.
@@ -81,6 +80,8 @@ struct SharedCard {
   void Await(const std::function<bool()>& passed, std::chrono::seconds after_failure = std::chrono::seconds(10));
   // An error of the stream ends this, too: who asks for results meets it.
   void AwaitEnd(cudaStream_t stream);
+  // The same of an event, whose stream may be gone.
+  void AwaitEnd(cudaEvent_t event);
   // Runs `work` in order on `stream`; it is skipped when the device has failed by then.
   void QueueWork(HostStream::Work work, cudaStream_t stream);
 
@@ -99,9 +100,9 @@ class CudaStream final : public HostStream {
 
   // Joins the capture, if there is one.
   cudaStream_t Get();
-  // Waits for all that the stream will have queued, and makes the stream wait; around a replay.
-  void HoldOrigin();
-  void FollowOrigin();
+  // Makes `other` wait for all that the stream has queued, or the stream for all that `other` has.
+  void Hold(cudaStream_t other);
+  void Follow(cudaStream_t other);
   const std::string& name() const { return name_; }
   SharedCard& card() { return *card_; }
   cudaStream_t raw() const { return stream_; }
@@ -114,7 +115,7 @@ class CudaStream final : public HostStream {
   const std::shared_ptr<SharedCard> card_;
   const cudaStream_t stream_;
   const std::string name_;
-  cudaEvent_t reached_ = nullptr;
+  cudaEvent_t reached_ = nullptr, followed_ = nullptr;
   DeviceMemory staging_;
 };
 

@@ -264,12 +264,20 @@ static void check_lanes(moeplan_world* world, moeplan_layer* layer, const moepla
   moeplan_pass* passes[2] = {NULL, NULL};
   moeplan_pass* in_line = NULL;
   fill(dy, 90 + rank, 0, TOKENS * M);
+  for (int i = 0; i < 2; ++i) { /* The first pass of a lane blocks. */
+    EXPECT_OK(moeplan_world_set_lane(world, i + 1));
+    EXPECT_OK(moeplan_layer_forward(layer, TOKENS, dy, y[i], weights, &passes[i]));
+    moeplan_pass_free(passes[i]);
+  }
+  /* Rank 0 begins both before any other rank begins one, so neither call may wait for its rows. */
+  if (rank > 0) pthread_barrier_wait(&barrier);
   for (int i = 0; i < 2; ++i) {
     fill(x[i], 70 + 4 * i + rank, 0, TOKENS * M);
     EXPECT_OK(moeplan_world_set_lane(world, i + 1));
     EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x[i], y[i], weights, &passes[i]));
   }
   EXPECT_OK(moeplan_world_set_lane(world, 0));
+  if (rank == 0) pthread_barrier_wait(&barrier);
   for (int i = 0; i < 2; ++i) {
     const moeplan_gradients gradients = {.gate = gate[i], .up = up[i], .down = down[i]};
     EXPECT_OK(moeplan_pass_finish(passes[i]));
