@@ -10,6 +10,6 @@ command -v shellcheck > /dev/null || {
   printf 'scripts: SKIPPED: shellcheck is not here (Debian: shellcheck)\n'
   exit 77
 }
-scripts=(deploy/*.sh deploy/debian/{postinst,prerm,postrm} deploy/slurm/*.sbatch tests/deploy/*.sh)
+scripts=(deploy/*.sh deploy/debian/{postinst,prerm,postrm} deploy/debian/*/{postinst,prerm} deploy/slurm/*.sbatch tests/deploy/*.sh)
 shellcheck --severity=warning "${scripts[@]}"
 printf 'scripts: %d are clean\n' "${#scripts[@]}"

@@ -504,9 +504,10 @@ class Dropping(torch.nn.Module):
         self.second = moeplan.torch.MoELayer(plan, world, seed=2, defer_weight_gradients=defers)
 
     def forward(self, x):
-        x = x + self.first(x)
-        x = torch.utils.checkpoint.checkpoint(self._middle, x)
-        return x + self.second(torch.nn.functional.dropout(x, 0.2))
+        y = self.first(x)
+        y += x
+        x = torch.utils.checkpoint.checkpoint(self._middle, y)
+        return x + torch.nn.functional.dropout(self.second(torch.nn.functional.dropout(x, 0.2)), 0.1, inplace=True)
 
     def _middle(self, x):
         scale = torch.ones(())
@@ -520,19 +521,26 @@ def side_by_side(world):
 
     both = moeplan.torch.side_by_side
     models = [Dropping(world), Dropping(world), Dropping(world, defers=True)]
-    rows = [torch.randn(16, 6, generator=torch.Generator().manual_seed(10 * world.rank + i)) for i in range(4)]
+    rows = [torch.randn(16 - i, 6, generator=torch.Generator().manual_seed(10 * world.rank + i)) for i in range(4)]
 
     def loss_of(model, i):
-        torch.manual_seed(1000 * world.rank + i)
-        return model(rows[i].requires_grad_()).square().sum()
+        loss = model(rows[i].requires_grad_()).square().sum()
+        pairs = model.second.router_statistics()["pairs"]
+        assert int(pairs.sum()) == 2 * len(rows[i]), pairs  # Not the other part's.
+        return loss
 
+    torch.manual_seed(world.rank)
     expected = []
     for i in range(4):
         loss = loss_of(models[0], i)
         loss.backward()
         expected.append(loss.detach())
+    following = torch.rand(())
     for model in models[1:]:
-        assert torch.equal(torch.stack(moeplan.torch.micro_batches(world, lambda i: loss_of(model, i), 4)), torch.stack(expected))
+        torch.manual_seed(world.rank)
+        found = moeplan.torch.micro_batches(world, lambda i: loss_of(model, i), 4)
+        assert torch.equal(torch.stack(found), torch.stack(expected)), (found, expected)
+        assert torch.rand(()) == following
         moeplan.torch.flush_weight_gradients(model)
         for (name, one), (_, other) in zip(models[0].named_parameters(), model.named_parameters()):
             close(other.grad, one.grad, name, tolerance=1e-6)
@@ -548,14 +556,43 @@ def side_by_side(world):
         return name, torch.rand(()).item(), torch.is_grad_enabled()
 
     torch.manual_seed(3)
-    drawn = [torch.rand(()).item(), torch.rand(()).item()]
-    torch.manual_seed(3)
-    with torch.no_grad():
-        one, two = both(world, lambda: part("a"), lambda: part("b"))
-    assert turns == ["a0", "b0", "a1", "b1", "a ends", "b ends"], turns
-    assert one == ("a", drawn[0], False) and two[0] == "b" and two[1] not in drawn and not two[2], (one, two, drawn)
-    assert torch.rand(()).item() == drawn[1]
+    draws = []
+    for _ in range(2):
+        turns.clear()
+        with torch.no_grad():
+            one, two = both(world, lambda: part("a"), lambda: part("b"))
+        assert turns == ["a0", "b0", "a1", "b1", "a ends", "b ends"], turns
+        assert one[::2] == ("a", False) and two[::2] == ("b", False), (one, two)
+        draws += [one[1], two[1], torch.rand(()).item()]
+    assert len(set(draws)) == 6, draws
     assert torch.is_grad_enabled()
+    state = torch.get_rng_state()
+    assert both(world, lambda: part("alone"))[1] is None
+    torch.set_rng_state(state)
+    drawn = torch.rand(())
+    torch.set_rng_state(state)
+    assert both(world, lambda: torch.rand(()))[0] == drawn
+
+    # A layer in a part waits neither for its rows nor for a layer of the other part: rank 0 begins both before any other.
+    hand_over, begun = moeplan.torch.layer.others_turn, []
+
+    def after_all_have_begun():
+        begun.append(world._lane)
+        if world.rank == 0 and len(begun) == 2:
+            dist.barrier()
+        hand_over()
+
+    if world.rank > 0:
+        dist.barrier()
+    moeplan.torch.layer.others_turn = after_all_have_begun
+    def tokens_of(i):
+        layer(rows[i])
+        return layer.router_statistics()["tokens"]
+
+    with torch.no_grad():
+        found = both(world, lambda: tokens_of(0), lambda: tokens_of(1))
+    moeplan.torch.layer.others_turn = hand_over
+    assert len(begun) == 2 and found == (16, 15), (begun, found)
 
     # A part that raises ends the other, and the job can go on.
     def fails():

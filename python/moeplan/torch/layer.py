@@ -106,8 +106,7 @@ class _Run(torch.autograd.Function):
 
 
 class _Begin(torch.autograd.Function):
-    """The layer's forward pass, whose rows are there once `_End` has taken them. The other way round going back: its input's
-    gradient is under way when it gets it, and it finishes that."""
+    """The layer's forward pass, whose rows are there once `_End` has taken them. Going back it finishes what that began."""
 
     @staticmethod
     def forward(
@@ -136,14 +135,19 @@ class _End(torch.autograd.Function):
     def forward(ctx: Any, layer: MoELayer, under_way: _Pass, rows: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         ctx.under_way = under_way
+        ctx.save_for_backward(rows.new_empty(0))  # So that autograd tells who goes back twice.
         with layer.world._behind_stream():
             under_way.finish()
-        return rows.view_as(rows)
+        layer._passes.last = under_way  # The other part may have begun one meanwhile.
+        ctx.mark_dirty(rows)
+        return rows
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, None, ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
+        _ = ctx.saved_tensors
+        ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
+        return None, None, gradient  # Nobody reads it: that of the layer's input is still being written.
 
 
 class BatchInParts:
@@ -385,7 +389,7 @@ class MoELayer(ShardedWeights):
             elif self._is_overwritten(name):
                 room.append(self._reused(name, held))
             else:
-                room.append(self.world._zeros(held.shape, name))
+                room.append(self.world._zeros(held.shape, name, under_way.lane))
         return room
 
     def _is_overwritten(self, name: str) -> bool:
@@ -416,23 +420,22 @@ class MoELayer(ShardedWeights):
         self._begin_backward(under_way, gradient)
         return self._end_backward(under_way)
 
-    def _begin_backward(self, under_way: _Pass, gradient: torch.Tensor) -> torch.Tensor:
-        """That of the input, which is there after ``_end_backward``."""
+    def _begin_backward(self, under_way: _Pass, gradient: torch.Tensor) -> None:
         self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
         names = self._router_names if self.defer_weight_gradients else self._names
         with self.world._behind_stream():
             room = self._room(under_way, names)
+            under_way.moving = (gradient, input_gradient, names, room)
             given = (under_way.handle, gradient.data_ptr(), input_gradient.data_ptr())
             if self.defer_weight_gradients:
                 bias = room[1].data_ptr() if len(room) > 1 else None
                 library.call("pass_backward_of_input", *given, room[0].data_ptr(), bias)
             else:
                 library.call("pass_backward", *given, self._gradients(room))
-        under_way.moving = (gradient, input_gradient, names, room)
-        return input_gradient
 
     def _end_backward(self, under_way: _Pass) -> list[torch.Tensor | None]:
+        """The gradients of the input and of every parameter."""
         with self.world._behind_stream():
             _, input_gradient, names, room = under_way.finish()
             found: list[torch.Tensor | None] = [input_gradient, *self._found(names, room)]

@@ -47,7 +47,8 @@ class World:
         self._lane = 0
         self._last_lane = 1  # That of the second of the two parts that ran side by side last.
         self._calls = threading.RLock()
-        self._sums: dict[tuple[int, str, torch.Size], torch.Tensor] = {}
+        self._sums: dict[tuple[int, str, int, torch.Size], torch.Tensor] = {}
+        self._lane_streams: dict[int, torch.cuda.Stream] = {}  # Those of parts that run side by side on a card.
 
     @property
     def on_card(self) -> bool:
@@ -91,12 +92,13 @@ class World:
         """The card as PyTorch's current device, which torch.distributed looks at."""
         return torch.cuda.device(self.device) if self.on_card else contextlib.nullcontext()
 
-    def _zeros(self, shape: torch.Size, place: str) -> torch.Tensor:
-        """Zeros in float that a backward pass on a card adds to. The next one that asks for the same gets the same memory,
-        so that what the library has recorded for it holds; ``place`` tells tensors of one shape apart."""
-        sums = self._sums.get((self._stream, place, shape))
+    def _zeros(self, shape: torch.Size, place: str, lane: int) -> torch.Tensor:
+        """Zeros in float that a backward pass on a card adds to. The next one of the lane that asks for the same gets the same
+        memory, so that what the library has recorded for it holds; ``place`` tells tensors of one shape apart."""
+        key = self._stream, place, lane, shape
+        sums = self._sums.get(key)
         if sums is None:
-            sums = self._sums[self._stream, place, shape] = torch.empty(shape, dtype=torch.float32, device=self.device)
+            sums = self._sums[key] = torch.empty(shape, dtype=torch.float32, device=self.device)
         return sums.zero_()
 
     def _gather(self, value: Any) -> list[Any]:
