@@ -18,6 +18,7 @@ namespace moeplan::bench {
 class EmptyKernels final : public executor::Kernels {
  public:
   Status CheckCodec(Codec) const override { return OkStatus(); }
+  void AddValues(const float*, int64_t, float*, executor::Stream& stream) override { Queue(stream); }
   void Gate(const executor::GateArgs&, executor::Stream& stream) override { Queue(stream); }
   void AssignSlots(const executor::AssignSlotsArgs&, executor::Stream& stream) override { Queue(stream); }
   void Dispatch(const executor::TokenRows&, const executor::Routing&, const executor::SlotRows&,
