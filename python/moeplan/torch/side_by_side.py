@@ -214,7 +214,10 @@ _helpers: dict[int, ThreadPoolExecutor] = {}
 
 def _helper() -> ThreadPoolExecutor:
     """One thread of the process for all second parts: PyTorch keeps threads of its own for each that computes."""
-    return _helpers.setdefault(os.getpid(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="moeplan second part"))
+    process = os.getpid()  # A forked child has no thread of its parent's.
+    if process not in _helpers:
+        _helpers[process] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="moeplan second part")
+    return _helpers[process]
 
 
 class _Modes:
@@ -249,7 +252,9 @@ class _Modes:
     @contextlib.contextmanager
     def _stream_of(self, own_lane: int) -> Iterator[None]:
         streams = self._world._lane_streams
-        stream = streams.setdefault(own_lane, torch.cuda.Stream(self._world.device))
+        if own_lane not in streams:
+            streams[own_lane] = torch.cuda.Stream(self._world.device)
+        stream = streams[own_lane]
         stream.wait_stream(self._start)
         try:
             with torch.cuda.stream(stream):
