@@ -13,75 +13,12 @@ from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
+from moeplan.torch.passes import Pass, Passes, Reused
 from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
 from moeplan.torch.sharded_weights import ShardedWeights
 from moeplan.torch.side_by_side import lane, others_turn
 from moeplan.torch.world import World
-
-
-class _Pass:
-    """A forward pass under way: keeps what its backward pass needs."""
-
-    __slots__ = ("handle", "tokens", "lane", "held", "moving", "over", "free")
-
-    def __init__(self, handle: ctypes.c_void_p, tokens: int, lane: int, held: list[torch.Tensor]) -> None:
-        self.handle = handle
-        self.tokens = tokens
-        self.lane = lane
-        self.held = held  # Whose memory the library reads.
-        self.moving: Any = None  # What a call that runs beside others reads and writes until it is finished.
-        self.over = False  # Its gradients are there, or nobody wants them.
-        self.free = library.function("pass_free")
-
-    def finish(self) -> Any:
-        """Gives ``moving``, which the job may use now."""
-        if self.lane != 0:
-            library.call("pass_finish", self.handle)
-        moving, self.moving = self.moving, None
-        return moving
-
-    def __del__(self) -> None:
-        # At the end of the program another thread may be inside the library, for as long as a deadline.
-        if not sys.is_finalizing():
-            self.free(self.handle)
-
-
-class _Passes:
-    """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
-
-    __slots__ = ("last", "begun", "deferred", "reduced", "floats", "gradients")
-
-    def __init__(self) -> None:
-        self.last: _Pass | None = None
-        self.begun: _Pass | None = None  # Until `_End` has it.
-        self.deferred: list[_Pass] = []
-        self.reduced = False  # Gradients are sums over replicas.
-        # On a card: what the library takes as float and the layer has as BF16, and, by stream and name, the memory of
-        # gradients of matrices.
-        self.floats: dict[str, torch.Tensor] = {}
-        self.gradients: dict[tuple[int, str], list[_Reused]] = {}
-
-
-class _Reused:
-    """Memory for a gradient on a card, which is that of the next one where nobody else has it any more.
-
-    What the library has recorded for a place holds for as long as gradients come to the same place. Work of another stream
-    that is only queued is nobody: who reads a gradient there holds it until that is done.
-    """
-
-    __slots__ = ("tensor", "_alone")
-
-    def __init__(self, like: torch.Tensor) -> None:
-        self.tensor = torch.empty_like(like)
-        self._uses()
-        self._alone = self._uses()
-
-    def _uses(self) -> int:
-        return int(torch._C._storage_Use_Count(self.tensor.untyped_storage()._cdata))
-
-    def is_free(self) -> bool:
-        return self._uses() == self._alone
 
 
 class _Run(torch.autograd.Function):
@@ -132,7 +69,7 @@ class _End(torch.autograd.Function):
     """Its input once that is there."""
 
     @staticmethod
-    def forward(ctx: Any, layer: MoELayer, under_way: _Pass, rows: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, layer: MoELayer, under_way: Pass, rows: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         ctx.under_way = under_way
         ctx.save_for_backward(rows.new_empty(0))  # So that autograd tells who goes back twice.
@@ -226,7 +163,7 @@ class MoELayer(ShardedWeights):
         self._handle = handle
         self._free = free
         self._model_dim = int(self._layer.model_dim)
-        self._passes = _Passes()
+        self._passes = Passes()
         self._router_names = tuple(name for name in self._names if name in library.ROUTER)
         # An expert whose rows come from several ranks, or in several pieces, has several products for its gradient, which
         # add up in float.
@@ -341,7 +278,7 @@ class MoELayer(ShardedWeights):
 
     def _forward(
         self, batch: BatchInParts | None, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
-    ) -> _Pass:
+    ) -> Pass:
         handle, passes = self._open(), self._passes
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
@@ -355,7 +292,7 @@ class MoELayer(ShardedWeights):
                 made = library.create("layer_forward", handle, *given)
             else:
                 made = library.create("batch_forward", batch._handle, *given)
-        passes.last = under_way = _Pass(made, tokens, lane(), held)
+        passes.last = under_way = Pass(made, tokens, lane(), held)
         if under_way.lane != 0:
             under_way.moving = (x, output)
         return under_way
@@ -378,7 +315,7 @@ class MoELayer(ShardedWeights):
             floats[name] = torch.empty_like(tensor, dtype=torch.float32)
         return floats[name].copy_(tensor)
 
-    def _room(self, under_way: _Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
+    def _room(self, under_way: Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
         """Where the library puts the gradients of these parameters: sums begin at zero, what is overwritten as it is."""
         room = []
         for name, held in zip(self._names, under_way.held):
@@ -399,7 +336,7 @@ class MoELayer(ShardedWeights):
         known = self._passes.gradients.setdefault((self.world._stream, name), [])
         found = next((one for one in known if one.is_free()), None)
         if found is None:
-            found = _Reused(like)
+            found = Reused(like)
             known.append(found)
         return found.tensor
 
@@ -408,19 +345,19 @@ class MoELayer(ShardedWeights):
         found = []
         for name, one in zip(names, room):
             if self._is_overwritten(name):
-                found.append(one.detach())  # Another tensor of that memory, which ``_Reused`` sees.
+                found.append(one.detach())  # Another tensor of that memory, which ``Reused`` sees.
             elif self.dtype != torch.float32:
                 found.append(one.to(self.dtype))
             else:
                 found.append(one.clone() if self.world.on_card else one)
         return found
 
-    def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
+    def _backward(self, under_way: Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
         self._begin_backward(under_way, gradient)
         return self._end_backward(under_way)
 
-    def _begin_backward(self, under_way: _Pass, gradient: torch.Tensor) -> None:
+    def _begin_backward(self, under_way: Pass, gradient: torch.Tensor) -> None:
         self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
         names = self._router_names if self.defer_weight_gradients else self._names
@@ -434,7 +371,7 @@ class MoELayer(ShardedWeights):
             else:
                 library.call("pass_backward", *given, self._gradients(room))
 
-    def _end_backward(self, under_way: _Pass) -> list[torch.Tensor | None]:
+    def _end_backward(self, under_way: Pass) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
         with self.world._behind_stream():
             _, input_gradient, names, room = under_way.finish()
@@ -491,7 +428,7 @@ class MoELayer(ShardedWeights):
 
     # ---- What the last forward did.
 
-    def _last_pass(self) -> _Pass:
+    def _last_pass(self) -> Pass:
         if self._passes.last is None:
             raise mismatch("layer", "no forward pass yet", "one before its results are asked for")
         return self._passes.last
