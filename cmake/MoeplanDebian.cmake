@@ -1,4 +1,4 @@
-# What CPack packs for Debian 12: moeplan, the command with its simulator, service units and examples; libmoeplan0, the C
+# CPack packs these packages for Debian 12: moeplan, the command with its simulator, service units and examples; libmoeplan0, the C
 # interface; python3-moeplan, the Python package, which runs layers with that library; libmoeplan-dev, what a C compiler and
 # find_package(moeplan) find; and, where nvcc is, moeplan-cuda, apart because Debian has no CUDA to depend on.
 #
@@ -26,7 +26,7 @@ install(FILES "${packaging}/moeplan.1" DESTINATION share/man/man1 COMPONENT comm
 
 # From here on: in the packages only, not with `cmake --install`.
 
-# Where Debian's loader looks. The link without a number is for compilers.
+# The library lies where Debian's loader looks for it. The link without a number is for compilers.
 if(TARGET moeplan_c)
   set(library_dir lib)
   if(CMAKE_LIBRARY_ARCHITECTURE)

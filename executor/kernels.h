@@ -158,7 +158,7 @@ class Kernels {
   // The same of kernels that were made with the device's memory. Work that has been recorded still names the old one.
   virtual void UseDeviceMemory(const DeviceWeights& /*weights*/) {}
   virtual void UseDeviceMemory(const DeviceGradients& /*gradients*/) {}
-  // Where both lie in memory that the kernels use in place: to[i] += from[i] for `count` values.
+  // Adds to[i] += from[i] for `count` values, both in memory that the kernels use in place.
   virtual void AddValues(const float* from, int64_t count, float* to, Stream& stream) = 0;
   // For kernels of the host's memory: what is queued after this, on streams that wait for `stream`, runs with
   // the weights that these hold when `stream` gets here; without it, with none.

@@ -64,7 +64,7 @@ class MoeLayer {
     std::optional<WholeBatch> whole = std::nullopt;
     // Shared by layers of the plan that are made on a rank as it needs them; null: the layer's own.
     std::shared_ptr<ReplayAgreement> agreement = nullptr;
-    // Where calls run; of a lane that is not in line they return once their work is queued, and rows, weights and
+    // Calls run on this lane. Where that is not in line they return once their work is queued, and rows, weights and
     // gradients have to last until RankRuntime::Finish.
     Lane lane = Lane::kInLine;
   };

@@ -95,7 +95,7 @@ class Search {
 
   // ---- Equal pieces.
 
-  // What the profile lacks of other all-to-all algorithms is told once for all of them, behind what keeps a family from
+  // Other all-to-all algorithms that the profile lacks are told once for all of them, behind what keeps a family from
   // being priced at all.
   std::vector<Knobs> VariantsWithoutCodecs() {
     std::vector<Knobs> variants;

@@ -147,7 +147,7 @@ class Bench:
         cluster = self.cluster(nic)
         runs = {"inLine": ("--layer", "baseline"), "overlapped": ("--layer", "baseline", "--overlap")}
         found = self.alternated(cluster, runs)
-        # Of a layer's last micro-batch; two layers, four micro-batches.
+        # The job records a layer's last micro-batch; it has two such layers, and a step has four micro-batches.
         share = 2 * 4 * found["inLine"]["exchangeS"] / found["inLine"]["stepS"]
         took = {f"{name}S": found[name]["stepS"] for name in runs}
         return {"nicMBPerS": nic, "case": "overlap", "exchangeShare": share, **took}

@@ -286,7 +286,7 @@ check_reinstallation() {
     fail "after removal: the database or the configuration is gone"
 }
 
-# What is in the upper layer, the own records of dpkg, adduser, man-db, the loader and systemd aside.
+# It lists the files of the upper layer but for the records that dpkg, adduser, man-db, the loader and systemd keep.
 left_behind() {
   (
     cd "$overlay/upper"

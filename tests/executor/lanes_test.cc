@@ -56,7 +56,7 @@ struct MicroBatch {
   Bytes there, back;
 };
 
-// What a layer in line makes of it.
+// Runs the same micro-batch in line.
 MicroBatch InLine(TrainingLayer& moe, const LayerPlan& plan, int rank, uint64_t seed) {
   MicroBatch batch(plan, rank, seed);
   TrainingLayer::Pass pass = batch.Forward(moe, Lane::kInLine);

@@ -62,7 +62,7 @@ def test_ranks_that_pass_other_tokens_are_told(tmp_path):
     run_ranks(tmp_path, 4, "other_tokens", gpus_per_node=2)
 
 
-@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize("phase", ["forward", "backward", "parts"])
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path, phase):
     run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase=phase, deadline_s=5)
 

@@ -771,6 +771,8 @@ def lost_rank(world, phase):
     x = torch.ones(3, 6, requires_grad=True, device=world.device)
     layer(x).sum().backward()
     y = layer(x)
+    if phase == "parts":
+        moeplan.torch.side_by_side(world, lambda: layer(x), lambda: layer(x))
     if world.on_card:
         torch.cuda.synchronize()
     if world.rank == 1:
@@ -783,7 +785,10 @@ def lost_rank(world, phase):
             torch.cuda.synchronize()
             layer(x)
 
-    dies_in = {"forward": forward, "backward": lambda: y.sum().backward()}
+    def parts():
+        moeplan.torch.side_by_side(world, forward, forward)
+
+    dies_in = {"forward": forward, "backward": lambda: y.sum().backward(), "parts": parts}
     lost = expect_raises(moeplan.PeerLost, dies_in[phase], "rank 1")
     assert time.monotonic() - began < world.deadline_s + 5, time.monotonic() - began
     assert lost.rank == 1, lost

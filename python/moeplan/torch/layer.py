@@ -21,6 +21,17 @@ from moeplan.torch.side_by_side import lane, others_turn
 from moeplan.torch.world import World
 
 
+def _go_forward(
+    ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, parameters: tuple[torch.Tensor, ...]
+) -> torch.Tensor:
+    output = torch.empty_like(x)
+    ctx.layer = layer
+    ctx.under_way = layer._forward(batch, x, output, parameters)
+    ctx.under_way.over = not needed
+    ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
+    return output
+
+
 class _Run(torch.autograd.Function):
     """The layer as a function of its input and its parameters."""
 
@@ -28,12 +39,7 @@ class _Run(torch.autograd.Function):
     def forward(
         ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        output = torch.empty_like(x)
-        ctx.layer = layer
-        ctx.under_way = layer._forward(batch, x, output, parameters)
-        ctx.under_way.over = not needed
-        ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
-        return output
+        return _go_forward(ctx, layer, batch, needed, x, parameters)
 
     @staticmethod
     @once_differentiable
@@ -49,11 +55,7 @@ class _Begin(torch.autograd.Function):
     def forward(
         ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        output = torch.empty_like(x)
-        ctx.layer = layer
-        ctx.under_way = layer._forward(batch, x, output, parameters)
-        ctx.under_way.over = not needed
-        ctx.save_for_backward(*parameters)
+        output = _go_forward(ctx, layer, batch, needed, x, parameters)
         layer._passes.begun = ctx.under_way
         return output
 

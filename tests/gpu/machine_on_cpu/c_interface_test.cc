@@ -267,7 +267,7 @@ struct OnLane {
     ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
     ASSERT_OK(moeplan_pass_backward(pass, back, back, &job.gradients));
   }
-  // What the job's stream finds where the rows are.
+  // Gives the bytes that the job's stream finds at `data` once the pass is finished.
   Bytes Finish(moeplan_world* world, const std::byte* data) {
     Bytes found(bytes);
     EXPECT_OK(moeplan_world_set_stream(world, stream.get()));
@@ -301,7 +301,7 @@ TEST(CInterfaceOnCardTest, TwoMicroBatchesRunOnLanesBehindStreamsOfTheirOwn) {
         two.Forward(world, moe);
         std::vector<Bytes> found = {one.Finish(world, one.there)};
         found.push_back(two.Finish(world, two.there));
-        // What the first is queued behind holds up no pass of the second, but where that is being recorded.
+        // The stream of the first is held up, which holds up no pass of the second, but where that is being recorded.
         std::promise<void> may_go;
         bool waited_in_vain = false;
         if (step == 0) may_go.set_value();
