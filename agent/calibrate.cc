@@ -14,6 +14,7 @@
 #include "models/fit/peak_flops.h"
 #include "models/fit/statistics.h"
 #include "models/measurement/cost_key.h"
+#include "models/measurement/graph_needs.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
@@ -443,6 +444,15 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps) {
   return WithContexts(MergedNeeds(NeedsOfLayouts(cluster), of_steps), DefaultWorkloads(cluster));
+}
+
+StatusOr<std::vector<Measurement>> MeasurementsOfGraph(const TrainingGraph& graph, const Cluster& cluster) {
+  const std::vector<Need> needs = NeedsOfGraph(graph, cluster);
+  if (needs.empty()) return InvalidInput("graph: found neither work nor collectives, expected what can be measured");
+  if (!graph.workload) return WithContexts(needs, DefaultWorkloads(cluster));
+  const StatusOr<Workload> resolved = ResolveWorkload(*graph.workload, cluster);
+  if (!resolved.ok()) return resolved.status().Within("graph: workload");
+  return WithContexts(needs, {*resolved});
 }
 
 StatusOr<std::vector<Measurement>> MeasurementsOfOperations(const std::vector<Sample>& operations,

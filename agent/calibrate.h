@@ -13,6 +13,7 @@
 #include "agent/fleet.h"
 #include "models/cost/samples.h"
 #include "models/measurement/needs.h"
+#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 
 namespace moeplan::agent {
@@ -27,6 +28,10 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 // Returns what every legal layout of the cluster needs, over a grid of sizes, and what steps need beside that
 // (planner/layout/step_needs.h), most useful first.
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps = {});
+
+// What a training graph needs, most useful first; kernels of MoE layers take the shapes of its workload. kInvalidInput: it
+// has no work and no collectives, or its workload does not fit the cluster.
+StatusOr<std::vector<Measurement>> MeasurementsOfGraph(const TrainingGraph& graph, const Cluster& cluster);
 
 // These operations at their sizes, as given; kernels take the shapes of the workloads (resolved for the cluster), which
 // default to those of its layouts. kInvalidInput names an operation, as "operations[2]", that none has the shapes of.

@@ -47,8 +47,8 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
 executor::LayerWeights WeightsOn(const executor::Rank& rank, const Layer& layer, const executor::LayerShard& shard,
                                  uint64_t seed);
 
-// A kernel of the rank's backend on the shapes of `workload`, as one rank of its layout runs it. Blocks. kUnimplemented:
-// a kernel of the rest of a step, of which the rank has none (Rank::StepKernel).
+// A kernel of the rank's backend on the shapes of `workload`, as one rank of its layout runs it. Blocks.
+// kUnimplemented: a kernel of the rest of a step, of which the rank has none (Rank::StepKernel).
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, executor::Rank& rank,
                                                 const Workload& workload);
 

@@ -8,6 +8,7 @@
 
 #include "agent/libraries/library_kernels.h"
 #include "agent/operation.h"
+#include "agent/step_runner.h"
 #include "executor/build_facts.h"
 #include "executor/host/elements.h"
 #include "executor/host/mesh.h"
@@ -22,6 +23,7 @@
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 
 namespace moeplan::agent {
@@ -91,6 +93,7 @@ class BackendRankSession final : public RankSession {
       case v1::RankCommand::kRelease:
         if (!command.release().has_graph()) return Release();
         graphs_.erase(command.release().graph());
+        steps_.erase(command.release().graph());
         return OkStatus();
       case v1::RankCommand::COMMAND_NOT_SET: break;
     }
@@ -289,7 +292,23 @@ class BackendRankSession final : public RankSession {
     return OkStatus();
   }
 
+  Status PrepareStep(const v1::RankCommand::Prepare& prepare) {
+    ASSIGN_OR_RETURN(const TrainingGraph graph, TrainingGraphFromProto(prepare.step(), "step"));
+    RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+    ASSIGN_OR_RETURN(const LancetAnswer plan, LancetFromProto(prepare.order()));
+    ASSIGN_OR_RETURN(StepTasks tasks, BuildStepTasks(graph, plan));
+    std::optional<Workload> workload;
+    if (graph.workload) {
+      ASSIGN_OR_RETURN(workload, ResolveWorkload(*graph.workload, cluster_));
+    }
+    StepOperations operations(*connected_, rank_, cluster_, std::move(workload));
+    ASSIGN_OR_RETURN(steps_[prepare.graph()],
+                     StepRunner::Prepare(std::move(tasks), std::move(operations), *connected_));
+    return connected_->SettleClocks();
+  }
+
   Status Prepare(const v1::RankCommand::Prepare& prepare) {
+    if (prepare.has_step()) return PrepareStep(prepare);
     ASSIGN_OR_RETURN(const Workload given, WorkloadFromProto(prepare.workload(), "workload"));
     ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, cluster_));
     ASSIGN_OR_RETURN(const Plan plan, PlanFromProto(prepare.plan(), "plan"));
@@ -333,24 +352,35 @@ class BackendRankSession final : public RankSession {
   }
 
   Status Run(const v1::RankCommand::Run& run, v1::RankReply::Ran& ran) {
+    if (const auto step = steps_.find(run.graph()); step != steps_.end()) {
+      StepRunner& runner = *step->second;
+      return RunTogether([&] { runner.Enqueue(); }, [&] { return runner.LastTimeline(); }, run.timeline(), ran);
+    }
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
     const Phase phase = ready->workload.phase;
-    if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
+    executor::GraphRunner& runner = *ready->runner;
+    if (phase == Phase::kBackward) runner.Enqueue(Phase::kForward);
+    return RunTogether([&] { runner.Enqueue(phase); }, [&] { return runner.LastTimeline(phase); }, run.timeline(), ran);
+  }
+
+  // Queues work on all streams once all ranks have come this far; its time, and its timeline where that is wanted.
+  Status RunTogether(const std::function<void()>& enqueue, const std::function<Timeline()>& last_timeline,
+                     bool wants_timeline, v1::RankReply::Ran& ran) {
     const std::unique_ptr<executor::Event> start = device().MakeEvent();
     streams().Join();
     streams().Fork();
     BeginTogether(*start);
     device().Wait(streams()[StreamKind::kCompute], *start);
     streams().Fork();
-    ready->runner->Enqueue(phase);
+    enqueue();
     RETURN_IF_ERROR(Synchronize());
     const double start_s = device().TimeS(*start);
     double end_s = start_s;
-    for (TaskTiming timing : ready->runner->LastTimeline(phase)) {
+    for (TaskTiming timing : last_timeline()) {
       end_s = std::max(end_s, timing.end_s);
       timing.start_s -= start_s;
       timing.end_s -= start_s;
-      if (run.timeline()) *ran.add_timeline() = ToProto(timing);
+      if (wants_timeline) *ran.add_timeline() = ToProto(timing);
     }
     ran.set_time_s(end_s - start_s);
     return OkStatus();
@@ -437,6 +467,7 @@ class BackendRankSession final : public RankSession {
   Status Release() {
     if (connected_ != nullptr) (void)device().Synchronize();  // Nothing that goes may still be in use.
     graphs_.clear();
+    steps_.clear();
     layer_.reset();
     return OkStatus();
   }
@@ -454,6 +485,7 @@ class BackendRankSession final : public RankSession {
   std::string no_libraries_;                   // Why they could not be started.
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
+  std::map<int, std::unique_ptr<StepRunner>> steps_;  // Training graphs, by the same numbers.
 };
 
 }  // namespace

@@ -1,12 +1,14 @@
 // Decides what a calibration measures when it is told operations, workloads, or nothing.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/calibrate.h"
 #include "models/cost/samples.h"
 #include "models/status.h"
+#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 
 namespace moeplan::agent {
@@ -19,6 +21,8 @@ struct CalibrationRequest {
   std::vector<Workload> grid;
   std::string grid_origin;  // Begins the errors about the grid, such as its file.
   std::vector<Need> step_needs;
+  // Instead of all that: what this training graph needs (models/measurement/graph_needs.h).
+  std::optional<TrainingGraph> graph;
 };
 
 // Returns the measurements, most useful first where no operations are given. kInvalidInput: the grid does not fit the

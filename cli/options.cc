@@ -24,6 +24,7 @@
 #include "proto/convert/network.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -202,6 +203,14 @@ StatusOr<double> ParseSeconds(const std::string& option, const std::string& text
     if (error == std::errc() && unit == name && std::isfinite(value) && value > 0) return value * factor;
   }
   return InvalidInput(StrCat(option, ": found '", text, "', expected a time above 0 such as 60s, 2m or 500ms"));
+}
+
+StatusOr<TrainingGraph> ReadTrainingGraph(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::TrainingGraph>(path));
+  StatusOr<TrainingGraph> graph = TrainingGraphFromProto(message);
+  if (!graph.ok()) return graph.status().Within(path);
+  if (const Status status = ValidateTrainingGraph(*graph); !status.ok()) return status.Within(path);
+  return graph;
 }
 
 StatusOr<std::vector<Workload>> ReadGrid(const std::string& path) {

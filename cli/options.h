@@ -17,6 +17,7 @@
 #include "models/model/model_config.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
+#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
@@ -78,6 +79,8 @@ StatusOr<double> ParseSeconds(const std::string& option, const std::string& text
 
 // Reads the workloads of a GRID.json, each with a name ("workload 1" where it has none).
 StatusOr<std::vector<Workload>> ReadGrid(const std::string& path);
+// A training graph, validated.
+StatusOr<TrainingGraph> ReadTrainingGraph(const std::string& path);
 
 // Prints the message as the contract's JSON object on standard output.
 void PrintJson(const google::protobuf::Message& message);

@@ -8,11 +8,11 @@
 namespace moeplan::cli {
 namespace {
 
-// Of a RunReport or a MeasuredCandidate.
+// Keeps a RunReport or a MeasuredCandidate.
 template <typename Measured>
-Status Save(Store& store, PlanId plan, const Measured& measured) {
+Status Save(Store& store, PlanId plan, const std::string& schedule, const Measured& measured) {
   const RunRecord run = {.plan = plan,
-                         .schedule = EnumNameOf(measured.schedule()),
+                         .schedule = schedule,
                          .predicted_time_s = measured.predicted_time_s(),
                          .measured_time_s = measured.measured_time_s(),
                          .report = ToJson(measured, JsonStyle::kCompact)};
@@ -25,11 +25,13 @@ StatusOr<PlanId> SavePlan(Store& store, const PlanAnswer& answer) {
   return store.SavePlan(service::RecordOf(ToProto(answer)));
 }
 
-Status SaveRun(Store& store, PlanId plan, const v1::RunReport& report) { return Save(store, plan, report); }
+Status SaveRun(Store& store, PlanId plan, const v1::RunReport& report) {
+  return Save(store, plan, report.schedule(), report);
+}
 
 Status SaveRuns(Store& store, PlanId plan, const v1::ValidatedWorkload& workload) {
   for (const v1::MeasuredCandidate& candidate : workload.candidates()) {
-    RETURN_IF_ERROR(Save(store, plan, candidate));
+    RETURN_IF_ERROR(Save(store, plan, EnumNameOf(candidate.schedule()), candidate));
   }
   return OkStatus();
 }

@@ -43,6 +43,9 @@ class Rank {
   // kernels are not this rank's: a job runs those of its own libraries (agent/libraries). A simulated GPU has them.
   virtual std::function<void(Stream&)> StepKernel(const KernelKey& /*key*/, double /*size*/) { return nullptr; }
 
+  // Queues work that computes for so long alone. Null where nothing but real work takes time.
+  virtual std::function<void(Stream&)> TimedKernel(double /*time_s*/) { return nullptr; }
+
   // Before something is timed: leaves nothing of earlier work in caches, as inside a layer a kernel finds its weights
   // and rows in memory. Blocks.
   virtual Status CoolCaches() = 0;

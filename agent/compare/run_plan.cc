@@ -16,11 +16,6 @@ constexpr double kRunDeadlines = 4;
 constexpr double kShareForGraphs = 0.8;  // Of a device's memory; weights and libraries have the rest.
 constexpr double kPrepareS = 120;        // Making weights, and the reference in double precision.
 
-// The middle half of the runs.
-double InterquartileRange(const std::vector<double>& times_s) {
-  return Quantile(times_s, 0.75) - Quantile(times_s, 0.25);
-}
-
 }  // namespace
 
 StatusOr<std::vector<v1::RankReply>> Bench::Call(const v1::RankCommand& command, const std::string& what) {
@@ -152,7 +147,7 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   ASSIGN_OR_RETURN(const Bench::Accuracy accuracy, bench.Check(graph));
   RETURN_IF_ERROR(bench.Release());
   v1::RunReport report;
-  report.set_schedule(ToProto(plan).schedule());
+  report.set_schedule(std::string(Name(plan.knobs.family)));
   report.set_predicted_time_s(plan.predicted_time_s);
   report.set_measured_time_s(Median(times_s));
   report.set_spread_s(InterquartileRange(times_s));

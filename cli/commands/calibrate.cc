@@ -38,7 +38,7 @@ namespace {
 
 struct CalibrateOptions {
   ClusterOption cluster;
-  std::string db, profile_name, layouts, kernels_of, budget = "60s", python;
+  std::string db, profile_name, layouts, graph, kernels_of, budget = "60s", python;
   std::vector<std::string> models;
   PlannerOption planner;
   std::string agents_cluster = "default", wait = "1h";
@@ -252,17 +252,32 @@ Status CheckKernelsOf(const CalibrateOptions& options) {
   return InvalidInput(StrCat("--kernels-of: found '", options.kernels_of, "', expected NODESxGPUS such as 8x8"));
 }
 
+Status CheckGraph(const CalibrateOptions& options) {
+  if (options.graph.empty()) return OkStatus();
+  const char* const beside = !options.layouts.empty()      ? "--layouts"
+                             : !options.models.empty()     ? "--for"
+                             : !options.kernels_of.empty() ? "--kernels-of"
+                             : options.planner.given()     ? "--planner"
+                                                           : "";
+  if (*beside == '\0') return OkStatus();
+  return InvalidInput(StrCat("--graph: found beside ", beside, ", expected it alone"));
+}
+
 Status Run(const CalibrateOptions& options) {
   if (!options.models.empty() && !options.layouts.empty()) {
     return InvalidInput("--for: found beside --layouts, expected one of them");
   }
   RETURN_IF_ERROR(CheckKernelsOf(options));
+  RETURN_IF_ERROR(CheckGraph(options));
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   agent::CalibrationRequest request = {.grid_origin = options.layouts};
   if (!options.layouts.empty()) {
     ASSIGN_OR_RETURN(request.grid, ReadGrid(options.layouts));
+  }
+  if (!options.graph.empty()) {
+    ASSIGN_OR_RETURN(request.graph, ReadTrainingGraph(options.graph));
   }
   for (const int limit : options.ctas) {
     if (limit < 1 || !ValidateCtas(limit, "--ctas").ok()) {
@@ -274,7 +289,7 @@ Status Run(const CalibrateOptions& options) {
   if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
-  if (options.layouts.empty()) {
+  if (options.layouts.empty() && options.graph.empty()) {
     ASSIGN_OR_RETURN(request.step_needs, StepNeeds(options, models, fleet->cluster()));
   }
   if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
@@ -309,6 +324,8 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
   command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
+  command->add_option("--graph", options->graph,
+                      "GRAPH.json, as `moeplan graph` prints it: measure what its instructions need, at their sizes");
   command
       ->add_option("--for", options->models,
                    "Models, by file or name: measure what their steps need, through the job's own libraries (default: "

@@ -21,6 +21,7 @@ struct GraphCommandOptions {
   std::string model, gate = "TOP_K";
   planner::ModelGraphOptions graph;
   int ranks_per_node = 0;  // 0: as many as a node of the profile has.
+  int zero = 1;
   bool json = false;
 };
 
@@ -45,6 +46,8 @@ Status Run(const GraphCommandOptions& options) {
   if (options.ranks_per_node == 0) {
     graph_options.ranks_per_node = std::min(options.graph.expert_parallel, profile.cluster.gpus_per_node);
   }
+  graph_options.cuts_optimizer = options.zero == 1;
+  graph_options.gpus_per_node = profile.cluster.gpus_per_node;
   PriceNotes notes;
   const StatusOr<TrainingGraph> graph = planner::TrainingGraphOf(model, graph_options, profile, notes);
   if (!graph.ok()) return graph.status().Within(options.model);
@@ -70,6 +73,13 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
       ->required();
   command->add_option("--ranks-per-node", options->ranks_per_node,
                       "How many of these are on one node (default: all that a node of the profile has room for)");
+  command->add_option("--gpus", options->graph.gpus,
+                      "Ranks in all, which sum dense gradients (default: those of --expert-parallel)");
+  command
+      ->add_option("--zero", options->zero,
+                   "0: dense gradients are summed whole; 1: for each rank's part of the optimizer")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
   command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
       ->capture_default_str();
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();

@@ -188,14 +188,6 @@ Status CheckFeasible(const PlanCommandOptions& options, const v1::PlanResponse& 
   return Infeasible(StrCat(options.workload, ": ", answer.explanation()));
 }
 
-StatusOr<TrainingGraph> ReadGraph(const std::string& path) {
-  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::TrainingGraph>(path));
-  StatusOr<TrainingGraph> graph = TrainingGraphFromProto(message);
-  if (!graph.ok()) return graph.status().Within(path);
-  if (const Status status = ValidateTrainingGraph(*graph); !status.ok()) return status.Within(path);
-  return graph;
-}
-
 void PrintGraphAnswer(const GraphPlanAnswer& answer) {
   const LancetAnswer& lancet = answer.lancet;
   std::printf("%s\n\n", answer.explanation.c_str());
@@ -216,7 +208,7 @@ Status RunGraph(const PlanCommandOptions& options) {
   if (!options.router_traces.empty()) {
     return InvalidInput("--router-trace: found beside --graph, expected with --workload");
   }
-  ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
+  ASSIGN_OR_RETURN(const TrainingGraph graph, ReadTrainingGraph(options.graph));
   v1::PlanRequest request = RequestOf(options);
   *request.mutable_graph() = ToProto(graph);
   ASSIGN_OR_RETURN(const v1::PlanResponse response, Ask(options, request, options.graph));

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "agent/compare/run_plan.h"
+#include "agent/compare/run_step.h"
 #include "agent/compare/trace.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
@@ -12,6 +13,7 @@
 #include "cli/planner_option.h"
 #include "cli/run_log.h"
 #include "models/plan/build_plan.h"
+#include "models/plan/step_tasks.h"
 #include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "planner/client/planner_client.h"
@@ -30,10 +32,9 @@ struct RunOptions {
 };
 
 constexpr double kReportDeadlineS = 10;
+constexpr std::string_view kLancet = "LANCET", kUnscheduled = "UNSCHEDULED";
 
-StatusOr<PlanAnswer> ReadAnswer(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  ASSIGN_OR_RETURN(const auto message, FromJson<v1::PlanResponse>(text, path));
+StatusOr<PlanAnswer> LayerAnswer(const v1::PlanResponse& message, const std::string& path) {
   StatusOr<PlanAnswer> answer = PlanAnswerFromProto(message);
   if (!answer.ok()) return answer.status().Within(path);
   if (answer->candidates.empty()) return InvalidInput(StrCat(path, ": candidates: found none, expected at least one"));
@@ -57,7 +58,7 @@ void PrintReport(const v1::RunReport& report) {
   if (report.values_computed()) {
     std::snprintf(output, sizeof output, "output within %.2g of the reference", report.max_relative_error());
   }
-  std::printf("%s: predicted %s, measured %s ± %s, %s, %d dropped\n", EnumNameOf(report.schedule()).c_str(),
+  std::printf("%s: predicted %s, measured %s ± %s, %s, %d dropped\n", report.schedule().c_str(),
               Duration(report.predicted_time_s()).c_str(), Duration(report.measured_time_s()).c_str(),
               Duration(report.spread_s() / 2).c_str(), output, report.dropped_tokens());
 }
@@ -93,8 +94,54 @@ Status CheckReport(const RunOptions& options, const PlanAnswer& answer) {
                              "--planner has stored"));
 }
 
-Status Run(const RunOptions& options) {
-  ASSIGN_OR_RETURN(const PlanAnswer answer, ReadAnswer(options.plan));
+StatusOr<GraphPlanAnswer> GraphAnswer(const v1::PlanResponse& message, const std::string& path) {
+  StatusOr<GraphPlanAnswer> answer = GraphPlanAnswerFromProto(message);
+  if (!answer.ok()) return answer.status().Within(path);
+  if (!message.has_graph()) {
+    return InvalidInput(StrCat(path,
+                               ": graph: found nothing, expected the training graph, which `moeplan plan --graph` ",
+                               "puts into its answer"));
+  }
+  if (const Status status = ValidateTrainingGraph(answer->graph); !status.ok()) return status.Within(path + ": graph");
+  return answer;
+}
+
+// What a training graph's run cannot do is asked of a layer's alone.
+Status CheckGraphOptions(const RunOptions& options) {
+  if (!options.db.empty()) return InvalidInput("--db: found beside the plan of a training graph, expected a layer's");
+  if (options.planner.given()) {
+    return InvalidInput("--planner: found beside the plan of a training graph, expected a layer's");
+  }
+  if (options.schedule.empty() || options.schedule == kLancet || options.schedule == kUnscheduled) return OkStatus();
+  return InvalidInput(StrCat("--schedule: found ", options.schedule, ", expected ", kLancet, " or ", kUnscheduled,
+                             ", the orders of a training graph"));
+}
+
+Status RunGraph(const RunOptions& options, const GraphPlanAnswer& answer) {
+  RETURN_IF_ERROR(CheckGraphOptions(options));
+  const bool unscheduled = options.schedule == kUnscheduled;
+  const LancetAnswer plan = unscheduled ? agent::UnscheduledPlan(answer) : answer.lancet;
+  const StatusOr<StepTasks> tasks = BuildStepTasks(answer.graph, plan);
+  if (!tasks.ok()) return tasks.status().Within(options.plan);
+  ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start(/*computes=*/false));
+  if (!fleet) return OkStatus();
+  ASSIGN_OR_RETURN(
+      const v1::RunReport report,
+      agent::RunStep(*fleet, answer, unscheduled ? agent::StepOrder::kUnscheduled : agent::StepOrder::kLancet));
+  fleet.reset();
+  if (!options.trace.empty()) {
+    v1::Plan predicted;
+    *predicted.mutable_timeline() = ToProto(plan).timeline();
+    RETURN_IF_ERROR(WriteFile(options.trace, agent::ChromeTrace(tasks->graph, predicted, report)));
+  }
+  if (options.json) return (PrintJson(report), OkStatus());
+  std::printf("%s: predicted %s, measured %s ± %s\n", report.schedule().c_str(),
+              Duration(report.predicted_time_s()).c_str(), Duration(report.measured_time_s()).c_str(),
+              Duration(report.spread_s() / 2).c_str());
+  return OkStatus();
+}
+
+Status RunLayer(const RunOptions& options, const PlanAnswer& answer) {
   if (options.planner.given()) RETURN_IF_ERROR(CheckReport(options, answer));
   ASSIGN_OR_RETURN(const Plan plan, PickPlan(answer, options));
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start(IsSmall(answer.workload)));
@@ -127,6 +174,16 @@ Status Run(const RunOptions& options) {
   return options.planner.given() ? Report(options, answer, plan, report) : OkStatus();
 }
 
+Status Run(const RunOptions& options) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::PlanResponse>(options.plan));
+  if (message.rules().has_lancet() && !message.has_workload()) {
+    ASSIGN_OR_RETURN(const GraphPlanAnswer answer, GraphAnswer(message, options.plan));
+    return RunGraph(options, answer);
+  }
+  ASSIGN_OR_RETURN(const PlanAnswer answer, LayerAnswer(message, options.plan));
+  return RunLayer(options, answer);
+}
+
 }  // namespace
 
 void AddRun(CLI::App& app, Invocation& invocation) {
@@ -136,7 +193,9 @@ void AddRun(CLI::App& app, Invocation& invocation) {
                                  [options] { return Run(*options); });
   options->cluster.Add(*command);
   command->add_option("--plan", options->plan, "PLANRESPONSE.json, as `moeplan plan --json` prints it")->required();
-  command->add_option("--schedule", options->schedule, "The first candidate of that name (default: the best)");
+  command->add_option(
+      "--schedule", options->schedule,
+      "The first candidate of that name (default: the best); of a training graph LANCET or UNSCHEDULED");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace: measured and predicted");
   command->add_option("--db", options->db, "Database to keep the plan and the report in (made when absent)");
   options->planner.Add(*command, *command, "HOST:PORT of the planner whose plan it is: report the run to it");

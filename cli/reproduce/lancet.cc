@@ -131,11 +131,11 @@ Iteration Play(const planner::TimedGraph& graph, std::span<const planner::PartLa
     double start_s, end_s;
   };
   std::vector<Interval> exchanges, computes;  // Each ascending.
-  planner::TwoStreamTimeline timeline(graph);
+  planner::StepTimeline timeline(graph);
   for (const planner::PartLaunch& launch : order) {
     timeline.Run(launch);
     const planner::TimedInstruction& one = graph.instructions[launch.instruction];
-    const double end_s = one.exchanges() ? timeline.streams().exchange_s : timeline.streams().compute_s;
+    const double end_s = timeline.streams()[one.stream];
     (one.exchanges() ? exchanges : computes).push_back({end_s - one.part_s[launch.parts - 1], end_s});
   }
   Iteration iteration = {.time_s = timeline.streams().end_s()};
@@ -226,7 +226,8 @@ double SumOf(const planner::TimedGraph& graph, InstructionOp op) {
   return sum_s;
 }
 
-StatusOr<Outcome> PlanModel(const ModelConfig& model, const planner::ModelGraphOptions& options, const Profile& profile) {
+StatusOr<Outcome> PlanModel(const ModelConfig& model, const planner::ModelGraphOptions& options,
+                            const Profile& profile) {
   PriceNotes notes;
   ASSIGN_OR_RETURN(const TrainingGraph graph, planner::TrainingGraphOf(model, options, profile, notes));
   ASSIGN_OR_RETURN(const planner::TimedGraph timed, planner::TimeGraph(graph, &profile, notes));

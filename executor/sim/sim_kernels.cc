@@ -168,4 +168,9 @@ void EnqueueStepKernel(const SimulatedGpu& gpu, const KernelKey& key, double siz
   HostStream::Of(stream).Enqueue([] { return OkStatus(); });
 }
 
+void EnqueueTimedKernel(double time_s, Stream& stream) {
+  SetWorkSize(stream, [time_s] { return WorkSize{.compute_s = time_s}; });
+  HostStream::Of(stream).Enqueue([] { return OkStatus(); });
+}
+
 }  // namespace moeplan::executor

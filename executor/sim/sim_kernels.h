@@ -42,5 +42,7 @@ StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool 
 
 // Queues a kernel of the rest of a step, which takes what StepKernelSize says and computes nothing.
 void EnqueueStepKernel(const SimulatedGpu& gpu, const KernelKey& key, double size, Stream& stream);
+// Queues work that keeps the GPU's processors for so long.
+void EnqueueTimedKernel(double time_s, Stream& stream);
 
 }  // namespace moeplan::executor

@@ -82,6 +82,9 @@ class SimRank final : public Rank {
   std::function<void(Stream&)> StepKernel(const KernelKey& key, double size) override {
     return [this, key, size](Stream& stream) { EnqueueStepKernel(gpu_, key, size, stream); };
   }
+  std::function<void(Stream&)> TimedKernel(double time_s) override {
+    return [time_s](Stream& stream) { EnqueueTimedKernel(time_s, stream); };
+  }
   void Fail(const Status& why) override { device_.Fail(why); }
   // There are none.
   Status CoolCaches() override { return OkStatus(); }

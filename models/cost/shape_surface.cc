@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace moeplan {
@@ -24,6 +25,10 @@ std::vector<TimePoint> KnotsOf(const CostModel& model) {
         } else if (model.size_low > 0 && std::isfinite(model.size_high)) {
           add(model.size_low);
           if (model.size_high > model.size_low) add(model.size_high);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(form)>, AlphaBeta>) {
+          // Of a line that a file has nobody knows the sizes: those from which on it tells launches from work.
+          if (!(form.alpha_s > 0 && form.beta_s_per_unit > 0)) return;
+          for (const double times : {1.0, 4.0, 16.0, 64.0}) add(times * form.alpha_s / form.beta_s_per_unit);
         }
       },
       model.curve);
@@ -59,6 +64,8 @@ ShapeSurface::ShapeSurface(const Profile& profile, int bytes_per_element, const 
                                      .place = PlaceOf(key.kernel, key.shape, flops)});
       least_s_ = least_s_ == 0 ? time_s : std::min(least_s_, time_s);
     }
+    const auto* line = std::get_if<AlphaBeta>(&entry.model.curve);
+    if (line != nullptr && points_.contains(key.kernel)) lines_[{key.kernel, key.shape}] = {key, *line};
   }
   SustainRates();
   FindErrors();
@@ -93,9 +100,14 @@ void ShapeSurface::SustainRates() {
   for (double& rate : rates) rate = std::abs(std::log(rate / sustained_flops_per_s_));
   common_error_ratio_ = std::exp(Quantile(rates, kErrorQuantile));
   for (auto& [kernel, points] : points_) {
-    const double most = std::log(sustained_flops_per_s_ * (IsAttention(kernel) ? kCountedPerComputed : 1));
+    const double most = std::log(MostRate(kernel));
     for (Point& point : points) point.log_rate = std::min(point.log_rate, most);
   }
+}
+
+double ShapeSurface::MostRate(Kernel kernel) const {
+  if (sustained_flops_per_s_ <= 0) return std::numeric_limits<double>::infinity();
+  return sustained_flops_per_s_ * (IsAttention(kernel) ? kCountedPerComputed : 1);
 }
 
 void ShapeSurface::FindErrors() {
@@ -140,6 +152,11 @@ ShapeSurface::Rate ShapeSurface::RateAt(const std::vector<Point>& points, const 
 std::optional<ShapedTime> ShapeSurface::Time(Kernel kernel, const KernelShape& shape, double flops) const {
   const auto found = points_.find(kernel);
   if (found == points_.end()) return std::nullopt;
+  if (const auto line = lines_.find({kernel, shape}); line != lines_.end()) {
+    return ShapedTime{.time_s = std::max(TimeS(line->second.line, flops, /*bus_factor=*/1), flops / MostRate(kernel)),
+                      .nearest = line->second.key,
+                      .measured = true};
+  }
   const Rate rate = RateAt(found->second, PlaceOf(kernel, shape, flops), /*left_out=*/nullptr);
   const Point& nearest = *rate.nearest;
   constexpr double kSameSize = 1e-3, kFar = 2;

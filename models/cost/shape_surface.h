@@ -4,7 +4,8 @@
 // the logarithm of the rate is the mean over the nearest four, weighted by the inverse square of their distances; a
 // distance is the sum of the differences of log2 of rows, features and local experts (of linear layers), or of
 // sequences times heads, tokens of a sequence and dimensions of a head (of attention). A shape that was measured takes
-// what was measured. No call takes less than the shortest call of all these kernels: launch-bound.
+// what was measured; where that is a line over sizes, at any size. No call takes less than the shortest call of all
+// these kernels: launch-bound.
 //
 // Sustained rate. A card whose products run one after the other reaches its power limit and lowers its clock; a table
 // of kernels, each timed alone for a moment, has short products at the clock of a cool card. Products that take long
@@ -17,6 +18,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -74,6 +76,8 @@ class ShapeSurface {
   // Finds it, and lets no point be faster.
   void SustainRates();
   void FindErrors();
+  // No kernel is faster, in flops as it counts them; infinite where too few long products were measured.
+  double MostRate(Kernel kernel) const;
   // At `place`, from all points but `left_out`.
   struct Rate {
     double log_rate = 0;
@@ -84,6 +88,11 @@ class ShapeSurface {
 
   SurfaceRules rules_;
   std::map<Kernel, std::vector<Point>> points_;
+  struct Line {
+    KernelKey key;
+    AlphaBeta line;
+  };
+  std::map<std::pair<Kernel, KernelShape>, Line> lines_;  // Shapes whose time is known at any size.
   double least_s_ = 0;
   std::map<Kernel, double> own_error_ratio_;
   double sustained_flops_per_s_ = 0;

@@ -46,6 +46,8 @@ double Quantile(std::vector<double> values, double share) {
   return NthSmallest(values, std::clamp<size_t>(rank, 1, values.size()) - 1);
 }
 
+double InterquartileRange(const std::vector<double>& values) { return Quantile(values, 0.75) - Quantile(values, 0.25); }
+
 MedianInterval MedianInterval90(std::vector<double> values) {
   constexpr double kOutside = 0.1;
   const size_t count = values.size();

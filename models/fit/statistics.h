@@ -10,6 +10,8 @@ double Median(std::vector<double> values);
 
 // The value below which `share` of the values lie, by nearest rank. Requires one value at least.
 double Quantile(std::vector<double> values, double share);
+// The width of the middle half.
+double InterquartileRange(const std::vector<double>& values);
 
 // Where the median of the distribution lies, 90 % of the time, by rank: between the k-th smallest and the k-th largest
 // value, k the largest with 2·P(Binomial(n, 1/2) < k) <= 0.1; true for any distribution. Fewer than five values cannot

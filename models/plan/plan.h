@@ -12,6 +12,7 @@
 #include "models/schedule/gradient_slices.h"
 #include "models/schedule/knobs.h"
 #include "models/timeline/task_timing.h"
+#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -65,6 +66,9 @@ struct SchemoeAnswer {
 };
 
 // Of a training graph, so not among the RuleAnswers of a layer.
+// Along what a range of a training step is cut: the batch, or the slots of each expert.
+enum class CutAxis { kSamples, kCapacity };
+
 struct LancetAnswer {
   struct Assignment {
     std::string instruction, all_to_all;  // Ids, as all names here.
@@ -75,6 +79,9 @@ struct LancetAnswer {
     std::string first, last;
     int parts = 2;
     double time_s = 0;  // Of the cut range by itself.
+    CutAxis axis = CutAxis::kSamples;
+    // Tensors that are cut where they enter, and, where the graph has their sizes, those put together behind it.
+    std::vector<std::string> split, joined;
 
     friend bool operator==(const Partition&, const Partition&) = default;
   };
@@ -84,6 +91,10 @@ struct LancetAnswer {
   double unscheduled_time_s = 0;   // Of the given order.
   double time_s = 0;               // Of `order`.
   std::vector<std::string> order;  // Launches: "id", or "id#1" ... "id#k" of what is cut in k.
+  // Of `order`: while a collective runs, and while one runs and nothing is computed.
+  double communication_time_s = 0, exposed_communication_s = 0;
+  double unscheduled_exposed_s = 0;  // The same of the given order.
+  Timeline timeline;                 // Of `order`, boundaries of ranges among its tasks.
 
   friend bool operator==(const LancetAnswer&, const LancetAnswer&) = default;
 };
@@ -135,6 +146,7 @@ struct GraphPlanAnswer {
   std::string profile_name;  // Empty: none was asked for.
   int profile_version = 0;
   LancetAnswer lancet;
+  TrainingGraph graph;  // That it is the plan of.
   std::vector<std::string> warnings;
   std::string explanation;
 

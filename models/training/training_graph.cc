@@ -62,10 +62,50 @@ Status CheckNumbers(const Instruction& one, const std::string& at) {
   if (one.group_size && *one.group_size < 1) {
     return Bad(at + ".groupSize", StrCat(*one.group_size), "a whole number of at least 1");
   }
+  if (one.counts_bytes && !(std::isfinite(*one.counts_bytes) && *one.counts_bytes > 0)) {
+    return Bad(at + ".countsBytes", StrCat(*one.counts_bytes), "a finite number above 0");
+  }
+  for (size_t i = 0; i < one.output_bytes.size(); ++i) {
+    if (std::isfinite(one.output_bytes[i]) && one.output_bytes[i] >= 0) continue;
+    return Bad(StrCat(at, ".outputBytes[", i, "]"), StrCat(one.output_bytes[i]), "a finite number of at least 0");
+  }
+  for (size_t i = 0; i < one.work.size(); ++i) {
+    if (std::isfinite(one.work[i].size) && one.work[i].size > 0 && one.work[i].size <= kMostWork) continue;
+    return Bad(StrCat(at, ".work[", i, "].size"), StrCat(one.work[i].size),
+               StrCat("a number above 0 and at most ", kMostWork));
+  }
   if (one.ranks_per_node && (*one.ranks_per_node < 1 || *one.ranks_per_node > one.group_size.value_or(1 << 30))) {
     return Bad(at + ".ranksPerNode", StrCat(*one.ranks_per_node), "a whole number of 1 to groupSize");
   }
   return OkStatus();
+}
+
+// Fields that go with some operations alone.
+Status CheckFields(const Instruction& one, const std::string& at) {
+  const bool communicates = CollectiveOf(one.op).has_value();
+  if (one.weight_gradient && communicates) {
+    return Bad(at + ".weightGradient", "true", StrCat("false for an ", Name(one.op)));
+  }
+  if (one.counts_bytes && one.op != InstructionOp::kAllToAll) {
+    return Bad(at + ".countsBytes", StrCat(*one.counts_bytes), "none but for an ALL_TO_ALL");
+  }
+  if (!one.work.empty() && communicates) {
+    return Bad(at + ".work", StrCat(one.work.size(), " of it"), "bytes and groupSize for a collective");
+  }
+  if (one.work.size() > kMostKernels) {
+    return Bad(at + ".work", StrCat(one.work.size(), " kernels"), StrCat("at most ", kMostKernels));
+  }
+  for (size_t i = 0; i < one.work.size(); ++i) {
+    if (std::holds_alternative<KernelKey>(one.work[i].key)) continue;
+    return Bad(StrCat(at, ".work[", i, "].cost"), Describe(one.work[i].key), "a kernel");
+  }
+  if (!one.output_bytes.empty() && one.output_bytes.size() != one.outputs.size()) {
+    return Bad(at + ".outputBytes", StrCat(one.output_bytes.size(), " sizes"),
+               StrCat("none, or one for each of ", one.outputs.size(), " outputs"));
+  }
+  if (!one.stream || (*one.stream == StreamKind::kCompute) != communicates) return OkStatus();
+  return Bad(at + ".stream", std::string(Name(*one.stream)),
+             communicates ? "another than COMPUTE for a collective" : "COMPUTE, or a collective");
 }
 
 Status CheckInstruction(const Instruction& one, const std::string& at) {
@@ -73,20 +113,21 @@ Status CheckInstruction(const Instruction& one, const std::string& at) {
   for (const std::string& tensor : one.inputs) RETURN_IF_ERROR(CheckName(at + ".inputs", tensor));
   for (const std::string& tensor : one.outputs) RETURN_IF_ERROR(CheckName(at + ".outputs", tensor));
   RETURN_IF_ERROR(CheckNumbers(one, at));
-  const bool exchanges = one.op == InstructionOp::kAllToAll;
-  if (!exchanges && !one.time_s && one.part_times_s.empty()) {
-    return Bad(at + ".timeS", "nothing", "its time in seconds, because only an ALL_TO_ALL is in a profile");
+  if (!CollectiveOf(one.op) && !one.time_s && one.part_times_s.empty()) {
+    return Bad(at + ".timeS", "nothing", "its time in seconds, because only collectives are in a profile");
   }
-  if (exchanges && one.weight_gradient) return Bad(at + ".weightGradient", "true", "false for an ALL_TO_ALL");
-  return OkStatus();
+  return CheckFields(one, at);
 }
 
-// "x#12" to "x"; other ids to nothing.
+// "x#12", "x#12.counts" and "x#join" to "x"; other ids to nothing.
 std::string_view WithoutPart(std::string_view id) {
   const size_t mark = id.rfind('#');
   if (mark == std::string_view::npos || mark + 1 == id.size()) return {};
-  const bool number = std::ranges::all_of(id.substr(mark + 1), [](char c) { return c >= '0' && c <= '9'; });
-  return number ? id.substr(0, mark) : std::string_view();
+  std::string_view part = id.substr(mark + 1);
+  constexpr std::string_view kCounts = ".counts";
+  if (part.ends_with(kCounts)) part.remove_suffix(kCounts.size());
+  const bool number = std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+  return number || part == "join" ? id.substr(0, mark) : std::string_view();
 }
 
 Status CheckIds(const TrainingGraph& graph) {
@@ -171,10 +212,31 @@ Status CheckOrder(const TrainingGraph& graph, const Places& by_tensor) {
 }  // namespace
 
 std::string_view Name(InstructionOp op) {
-  constexpr std::array<std::string_view, 11> kNames = {"MATMUL",    "ELEMENTWISE", "LAYER_NORM", "SOFTMAX",
-                                                       "ATTENTION", "GATE",        "DISPATCH",   "ALL_TO_ALL",
-                                                       "EXPERT",    "COMBINE",     "OTHER"};
+  constexpr std::array<std::string_view, 14> kNames = {
+      "MATMUL",     "ELEMENTWISE", "LAYER_NORM", "SOFTMAX", "ATTENTION",  "GATE",           "DISPATCH",
+      "ALL_TO_ALL", "EXPERT",      "COMBINE",    "OTHER",   "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE"};
   return kNames[static_cast<size_t>(op)];
+}
+
+std::optional<Collective> CollectiveOf(InstructionOp op) {
+  switch (op) {
+    case InstructionOp::kAllToAll: return Collective::kAllToAll;
+    case InstructionOp::kAllGather: return Collective::kAllGather;
+    case InstructionOp::kReduceScatter: return Collective::kReduceScatter;
+    case InstructionOp::kAllReduce: return Collective::kAllReduce;
+    default: return std::nullopt;
+  }
+}
+
+StreamKind StreamOf(const Instruction& one) {
+  if (one.stream) return *one.stream;
+  if (one.op == InstructionOp::kAllToAll) return StreamKind::kInterNode;
+  return CollectiveOf(one.op) ? StreamKind::kIntraNode : StreamKind::kCompute;
+}
+
+Work CollectiveWork(const Instruction& one, int parts) {
+  const CollectiveKey key = {.collective = *CollectiveOf(one.op), .group = {*one.group_size, *one.ranks_per_node}};
+  return {.key = key, .size = *one.bytes / parts};
 }
 
 Status ValidateTrainingGraph(const TrainingGraph& graph) {

@@ -1,7 +1,7 @@
 // A training step as a list of instructions, as GRAPH.json has it (contract, "Training graph"): what Lancet's passes
-// read (Lancet §4).
+// read (Lancet §4), and what is run once it is made of tasks (models/plan/step_tasks.h).
 //
-// Seconds and bytes. Values only; a graph is trustworthy once ValidateTrainingGraph has passed it.
+// Seconds, bytes and flops. Values only; a graph is trustworthy once ValidateTrainingGraph has passed it.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/cost/operation.h"
+#include "models/schedule/task_graph.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
 
@@ -27,9 +29,23 @@ enum class InstructionOp {
   kExpert,
   kCombine,
   kOther,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
 };
 // The name of the contract, such as "LAYER_NORM".
 std::string_view Name(InstructionOp op);
+
+// The collective of an instruction that exchanges; absent for one that computes.
+std::optional<Collective> CollectiveOf(InstructionOp op);
+
+// So much of one operation: bytes, flops or launches, as its key counts them (UnitOf).
+struct Work {
+  CostKey key;
+  double size = 0;
+
+  friend bool operator==(const Work&, const Work&) = default;
+};
 
 struct Instruction {
   std::string id;
@@ -40,9 +56,13 @@ struct Instruction {
   std::vector<std::string> inputs, outputs;
   bool weight_gradient = false;
   GateKind gate = GateKind::kTopK;  // Of a kGate.
-  std::optional<double> bytes;      // Of a kAllToAll, and the next two.
+  std::optional<double> bytes;      // Of a collective, and the next two.
   std::optional<int> group_size;
   std::optional<int> ranks_per_node;
+  std::optional<double> counts_bytes;  // Of a kAllToAll: what goes ahead of a part whose rows are not even.
+  std::optional<StreamKind> stream;    // Absent: see StreamOf.
+  std::vector<Work> work;              // What an instruction that computes does, kernel after kernel.
+  std::vector<double> output_bytes;    // Of each of `outputs`, or empty: what putting their parts together moves.
 
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -52,6 +72,8 @@ struct TrainingGraph {
   int max_parts = 8;                      // Lancet's ρ (K).
   double group_s = 0;                     // γ; 0: each instruction by itself.
   double max_range_s = 0;                 // ι; 0: no limit.
+  // The MoE layers', whose shapes GATE, PERMUTE and products of experts take where the graph is run.
+  std::optional<Workload> workload;
 
   friend bool operator==(const TrainingGraph&, const TrainingGraph&) = default;
 };
@@ -60,16 +82,27 @@ struct TrainingGraph {
 inline constexpr int kMostInstructions = 10000;
 inline constexpr int kMostTensors = 200000;  // Inputs and outputs of all instructions together.
 inline constexpr int kMostParts = 64;
-inline constexpr double kLongestS = 1e9;  // Of one instruction.
+inline constexpr size_t kMostKernels = 64;  // Of one instruction.
+inline constexpr double kMostWork = 1e18;   // Bytes or flops of one kernel.
+inline constexpr double kLongestS = 1e9;    // Of one instruction.
 inline constexpr size_t kLongestName = 256;
+
+// The stream an instruction runs on: where it says none, all-to-alls are between nodes, other collectives inside them,
+// and what computes is on the compute stream. The names are those of task graphs; on each stream one instruction runs
+// after the other.
+StreamKind StreamOf(const Instruction& one);
+
+// The key and size of a collective cut in `parts`. Requires its bytes and group.
+Work CollectiveWork(const Instruction& one, int parts = 1);
 
 // OK, or kInvalidInput naming the instruction by place and id: an id that is empty, too long, given twice or reads as
 // a part of another ("x#1" beside "x"); a tensor without a name or with two producers; an instruction that reads what
 // only later ones produce (or what depends on itself: a cycle); a number that is not finite, negative or out of range;
-// a compute instruction without a time; a weight gradient that is an all-to-all.
+// a compute instruction without a time; a weight gradient that is a collective; a stream, work or sizes of outputs that
+// the instruction cannot have.
 Status ValidateTrainingGraph(const TrainingGraph& graph);
 
-// Of each instruction those that produce what it reads, ascending, each once. Requires a validated graph.
+// The producers of what each instruction reads, ascending, each once. Requires a validated graph.
 std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph);
 
 }  // namespace moeplan

@@ -40,7 +40,10 @@ bool RangeAxes::CarriesOn(int i) {
     case InstructionOp::kLayerNorm:
     case InstructionOp::kSoftmax:
     case InstructionOp::kAttention:
-    case InstructionOp::kDispatch: return along_samples > 0 && irregular == 0;
+    case InstructionOp::kDispatch:
+    case InstructionOp::kAllGather:
+    case InstructionOp::kReduceScatter:
+    case InstructionOp::kAllReduce: return along_samples > 0 && irregular == 0;
     case InstructionOp::kAllToAll:
     case InstructionOp::kExpert: return irregular > 0 && along_samples == 0;
     case InstructionOp::kCombine: return irregular > 0;

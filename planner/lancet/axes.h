@@ -1,10 +1,10 @@
 // Along which axis each instruction of a range is cut, and whether it can be at all (Lancet §5.2; contract, "Axes").
 //
-// MATMUL, ELEMENTWISE, LAYER_NORM, SOFTMAX, ATTENTION and GATE (not one that looks at the whole batch) carry the sample
-// axis on; DISPATCH turns it into the irregular one, ALL_TO_ALL and EXPERT keep that, COMBINE turns it back. What
-// COMBINE reads beside it, such as weights of the gate, may be cut along samples. Tensors without producer stay whole.
-// A tensor from outside is cut along samples as it enters; an irregular one cannot enter, but into a range of
-// ALL_TO_ALL and EXPERT alone, which is cut along the capacity.
+// MATMUL, ELEMENTWISE, LAYER_NORM, SOFTMAX, ATTENTION, GATE (not one that looks at the whole batch) and collectives
+// other than all-to-alls carry the sample axis on; DISPATCH turns it into the irregular one, ALL_TO_ALL and EXPERT keep
+// that, COMBINE turns it back. What COMBINE reads beside it, such as weights of the gate, may be cut along samples.
+// Tensors without producer stay whole. A tensor from outside is cut along samples as it enters; an irregular one cannot
+// enter, but into a range of ALL_TO_ALL and EXPERT alone, which is cut along the capacity.
 //
 // Every rule looks at one instruction and the axes of what it reads, so the axes of a range follow in one walk, without
 // a solver.
@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "models/plan/plan.h"
 #include "planner/lancet/timed_graph.h"
 
 namespace moeplan::planner {
@@ -25,6 +26,8 @@ class RangeAxes {
   void Start(int first);
   // Takes the next instruction in. Whether the range can be cut; once it cannot, no longer one can.
   bool Extend();
+  // Along what a range that can be cut is: the capacity, if all of it can be.
+  CutAxis axis() const { return along_capacity_ ? CutAxis::kCapacity : CutAxis::kSamples; }
 
  private:
   bool CarriesOn(int i);

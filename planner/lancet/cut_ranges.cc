@@ -42,7 +42,7 @@ class Reach {
 // grows: stages before it are launched before it. It is left unplayed while a bound on the time is enough.
 class GrowingRange {
  public:
-  GrowingRange(const TimedGraph& graph, TwoStreamTimeline& timeline, int first, int parts)
+  GrowingRange(const TimedGraph& graph, StepTimeline& timeline, int first, int parts)
       : graph_(graph), timeline_(timeline), first_(first), stage_first_(first), end_(first), parts_(parts) {
     timeline_.Rewind();
   }
@@ -51,8 +51,7 @@ class GrowingRange {
   // the last behind its stream. (Up to rounding: it is summed up in another order.)
   double GrowTo(int end) {
     for (; end_ < end; ++end_) {
-      const bool exchanges = graph_.instructions[end_].exchanges();
-      if (end_ > first_ && exchanges != graph_.instructions[end_ - 1].exchanges()) {
+      if (end_ > first_ && graph_.instructions[end_].stream != graph_.instructions[end_ - 1].stream) {
         PlayStage();
         stage_start_ = timeline_.streams();
         stage_first_ = end_;
@@ -61,8 +60,7 @@ class GrowingRange {
       stage_work_s_ += graph_.instructions[end_].part_s[parts_ - 1] * parts_;
     }
     ++launches_;  // A bound costs about as much.
-    const bool exchanges = graph_.instructions[stage_first_].exchanges();
-    const double stream_s = exchanges ? stage_start_.exchange_s : stage_start_.compute_s;
+    const double stream_s = stage_start_[graph_.instructions[stage_first_].stream];
     return std::max(stage_start_.end_s(), stream_s + stage_work_s_);
   }
 
@@ -85,8 +83,8 @@ class GrowingRange {
   }
 
   const TimedGraph& graph_;
-  TwoStreamTimeline& timeline_;
-  TwoStreamTimeline::Streams stage_start_;
+  StepTimeline& timeline_;
+  StepTimeline::Streams stage_start_;
   const int first_;
   int stage_first_, end_, played_end_ = -1;
   const int parts_;
@@ -98,7 +96,7 @@ class GrowingRange {
 // never played, and is there from the start.
 class RunSearch {
  public:
-  RunSearch(const TimedGraph& graph, const std::vector<int>& borders, double launches_each, TwoStreamTimeline& timeline,
+  RunSearch(const TimedGraph& graph, const std::vector<int>& borders, double launches_each, StepTimeline& timeline,
             Reach& reach)
       : graph_(graph),
         borders_(borders),
@@ -156,22 +154,21 @@ class RunSearch {
   const TimedGraph& graph_;
   const std::vector<int>& borders_;
   const double launches_each_;
-  TwoStreamTimeline& timeline_;
+  StepTimeline& timeline_;
   Reach& reach_;
   std::vector<Choice> best_;  // Of each border.
 };
 
-// P(i, n, k), of a range alone.
+bool ClosesGroup(const TimedGraph& graph, double group_s) { return group_s >= graph.group_s * (1 - kRounding); }
+
+}  // namespace
+
 double RangeS(const TimedGraph& graph, int first, int last, int parts) {
-  TwoStreamTimeline timeline(graph);
+  StepTimeline timeline(graph);
   GrowingRange range(graph, timeline, first, parts);
   range.GrowTo(last + 1);
   return range.TimeS();
 }
-
-bool ClosesGroup(const TimedGraph& graph, double group_s) { return group_s >= graph.group_s * (1 - kRounding); }
-
-}  // namespace
 
 std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph) {
   std::vector<std::vector<int>> runs;
@@ -202,7 +199,7 @@ CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, s
   const std::vector<std::vector<int>> runs = GroupBorders(graph);
   size_t starts = 0;
   for (const auto& borders : runs) starts += borders.size() - 1;
-  TwoStreamTimeline timeline(graph);
+  StepTimeline timeline(graph);
   Reach reach(graph);
   for (auto borders = runs.rbegin(); borders != runs.rend(); ++borders) {
     RunSearch(graph, *borders, budget_launches / static_cast<double>(starts), timeline, reach).Run(cancelled, outcome);

@@ -31,6 +31,9 @@ CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, s
 // the last one ends.
 std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph);
 
+// P(i, n, k): a range alone, from its start to its last end.
+double RangeS(const TimedGraph& graph, int first, int last, int parts);
+
 // Every legal range with its time for each k from 2 on, by first, last and k; nothing where there are more than `most`,
 // and when cancelled.
 std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most, const std::stop_token& cancelled = {});

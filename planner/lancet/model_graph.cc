@@ -19,10 +19,11 @@ namespace {
 using Tensors = std::vector<std::string>;
 
 constexpr double kMostTokens = 1 << 30;
-constexpr int kGroupsPerStretch = 5;  // Lancet §7.
+constexpr int kGroupsPerStretch = 5;       // Lancet §7.
+constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
 // What an instruction does: a part of a transformer's block, a kernel of the MoE layer, or its exchange.
-struct Work {
+struct StepWork {
   BlockWork block;
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
   double kernel_size = 0;
@@ -38,9 +39,10 @@ struct Step {
   std::string id;
   InstructionOp op = InstructionOp::kOther;
   Tensors activations;
-  Work work;
+  StepWork work;
+  std::vector<double> output_bytes;
   bool weights = false;
-  int outputs = 1;
+  double parameters = 0;  // Of a rank, alike on all ranks; those of experts are not among them.
 };
 
 class Costs {
@@ -53,7 +55,37 @@ class Costs {
         of_layer_(book_.ForLayer(layer_, layout_)),
         pricer_(of_layer_) {}
 
-  double TimeS(const Work& work, double share, Side side) {
+  // What the work consists of, kernel after kernel.
+  std::vector<Work> KernelsOf(const StepWork& work, Side side) {
+    CostBook::Asked asked;
+    book_.CountInto(&asked);
+    (void)TimeS(work, 1, side);
+    book_.CountInto(nullptr);
+    std::vector<Work> kernels;
+    for (const auto& [cost, times] : asked) {
+      if (!std::holds_alternative<KernelKey>(cost.first)) continue;
+      kernels.insert(kernels.end(), times, {cost.first, cost.second});
+    }
+    if (work.kernel) kernels.push_back({KeyOf(KernelOn(side, *work.kernel), layer_, layout_), work.kernel_size});
+    return kernels;
+  }
+
+  double CollectiveS(Collective collective, const GroupShape& group, double bytes) {
+    return book_.CollectiveS(collective, group, bytes);
+  }
+  // The step over the parameters of a rank: dense ones, whose states may be cut over all ranks, and its experts'.
+  StepWork Optimizer(double dense, double experts) const {
+    const int shards = options_.cuts_optimizer ? options_.ranks() : 1;
+    const auto bytes = [&](double parameters, int over) {
+      return OptimizerBytes(parameters, over, options_.bytes_per_element, options_.gradient_bytes);
+    };
+    const MovedWork moved = {
+        .kernel = Kernel::kOptimizer, .forward_bytes = bytes(dense, shards) + bytes(experts, 1), .forward_launches = 2};
+    return {.block = {.moved = {moved}}};
+  }
+  Workload workload() const { return {.layer = layer_, .layout = layout_}; }
+
+  double TimeS(const StepWork& work, double share, Side side) {
     double time_s = 0;
     for (LinearWork linear : work.block.linears) {
       linear.rows *= share;
@@ -70,8 +102,7 @@ class Costs {
                     : book_.MovedS(moved.kernel, share * moved.backward_bytes, moved.backward_launches);
     }
     if (work.kernel) {
-      const Kernel kernel = *work.kernel == Kernel::kExpertGemm ? ExpertProductOf(side) : *work.kernel;
-      time_s += pricer_.Price(KeyOf(kernel, layer_, layout_), share * work.kernel_size).time_s;
+      time_s += pricer_.Price(KeyOf(KernelOn(side, *work.kernel), layer_, layout_), share * work.kernel_size).time_s;
     }
     return time_s + book_.CollectiveS(Collective::kAllToAll, {options_.expert_parallel, options_.ranks_per_node},
                                       share * work.exchanged_bytes);
@@ -103,6 +134,9 @@ class Costs {
     if (side == Side::kForward) return Kernel::kLinear;
     return side == Side::kInputGradient ? Kernel::kLinearInputGradient : Kernel::kLinearWeightGradient;
   }
+  static Kernel KernelOn(Side side, Kernel kernel) {
+    return kernel == Kernel::kExpertGemm ? ExpertProductOf(side) : kernel;
+  }
   static Kernel ExpertProductOf(Side side) {
     if (side == Side::kForward) return Kernel::kExpertGemm;
     return side == Side::kInputGradient ? Kernel::kExpertInputGradient : Kernel::kExpertWeightGradient;
@@ -125,7 +159,8 @@ class Tape {
   std::string Add(Step step) {
     Instruction one = {.id = step.id, .op = step.op, .inputs = step.activations};
     if (step.weights) one.inputs.push_back(step.id + ".w");
-    for (int i = 0; i < step.outputs; ++i) one.outputs.push_back(OutputOf(step, i));
+    for (size_t i = 0; i < step.output_bytes.size(); ++i) one.outputs.push_back(OutputOf(step, i));
+    one.output_bytes = step.output_bytes;
     made_.insert(one.outputs.begin(), one.outputs.end());
     if (step.op == InstructionOp::kGate) one.gate = options_.gate;
     SetTimes(step.work, Side::kForward, one);
@@ -136,27 +171,36 @@ class Tape {
     steps_.push_back(std::move(step));
     return OutputOf(steps_.back(), 0);
   }
-  static std::string OutputOf(const Step& step, int i) {
+  static std::string OutputOf(const Step& step, size_t i) {
     return i == 0 ? step.id + ".y" : StrCat(step.id, ".y", i + 1);
   }
 
-  std::vector<Instruction> Finish() {
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) AddBack(*step);
+  // `expert_parameters`: of one rank.
+  std::vector<Instruction> Finish(double expert_parameters) {
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      AddBack(*step);
+      if (bucket_bytes_ >= kBucketBytes) AddGradientSum();
+    }
+    if (bucket_bytes_ > 0) AddGradientSum();
+    AddOptimizer(expert_parameters);
     return std::move(instructions_);
   }
 
  private:
-  void SetTimes(const Work& work, Side side, Instruction& one) {
+  void SetTimes(const StepWork& work, Side side, Instruction& one) {
     one.time_s = costs_.TimeS(work, 1, side);
+    one.work = costs_.KernelsOf(work, side);
     if (work.exchanged_bytes <= 0) return;
     one.bytes = work.exchanged_bytes;
+    constexpr double kCountBytes = 4;  // Each rank says of each expert how many rows it sends.
+    one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
     one.group_size = options_.expert_parallel;
     one.ranks_per_node = options_.ranks_per_node;
   }
 
   void AddBack(const Step& step) {
     Tensors gradients;
-    for (int i = 0; i < step.outputs; ++i) {
+    for (size_t i = 0; i < step.output_bytes.size(); ++i) {
       const Tensors& of_output = gradients_of_[OutputOf(step, i)];
       gradients.insert(gradients.end(), of_output.begin(), of_output.end());
     }
@@ -176,7 +220,46 @@ class Tape {
     weights.outputs = {StrCat("d(", step.id, ".w)")};
     weights.weight_gradient = true;
     SetTimes(step.work, Side::kWeightGradient, weights);
+    (step.parameters > 0 ? bucket_ : finished_).push_back(weights.outputs.front());
+    bucket_bytes_ += step.parameters * options_.gradient_bytes;
+    parameters_ += step.parameters;
     instructions_.push_back(std::move(weights));
+  }
+
+  // A collective of all ranks on a stream of its own.
+  Instruction OfAllRanks(std::string id, InstructionOp op, double bytes, Tensors inputs) {
+    const GroupShape group = {options_.ranks(), options_.all_ranks_per_node()};
+    Instruction one = {.id = std::move(id), .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
+    one.time_s = costs_.CollectiveS(*CollectiveOf(op), group, bytes);
+    one.bytes = bytes;
+    one.group_size = group.size;
+    one.ranks_per_node = group.ranks_per_node;
+    one.outputs = {one.id + ".y"};
+    return one;
+  }
+
+  // Sums a bucket of gradients over all ranks, beside what computes: whole, or for each rank the part whose optimizer
+  // states it has.
+  void AddGradientSum() {
+    const InstructionOp op = options_.cuts_optimizer ? InstructionOp::kReduceScatter : InstructionOp::kAllReduce;
+    if (options_.ranks() == 1) {
+      Append(bucket_, finished_);
+    } else {
+      instructions_.push_back(OfAllRanks(StrCat("gradients.", ++buckets_), op, bucket_bytes_, bucket_));
+      finished_.push_back(instructions_.back().outputs.front());
+    }
+    bucket_bytes_ = 0;
+    bucket_.clear();
+  }
+
+  void AddOptimizer(double expert_parameters) {
+    Instruction step = {.id = "optimizer", .op = InstructionOp::kOther, .phase = Pass::kBackward, .inputs = finished_};
+    SetTimes(costs_.Optimizer(parameters_, expert_parameters), Side::kForward, step);
+    step.outputs = {"optimizer.y"};
+    instructions_.push_back(std::move(step));
+    if (!options_.cuts_optimizer || options_.ranks() == 1) return;
+    instructions_.push_back(
+        OfAllRanks("weights", InstructionOp::kAllGather, parameters_ * options_.bytes_per_element, {"optimizer.y"}));
   }
 
   static void Append(const Tensors& more, Tensors& tensors) { tensors.insert(tensors.end(), more.begin(), more.end()); }
@@ -187,6 +270,11 @@ class Tape {
   std::vector<Instruction> instructions_;
   std::set<std::string> made_;  // Every tensor that the forward pass writes.
   std::map<std::string, Tensors> gradients_of_;
+  Tensors bucket_;           // Gradients that wait to be summed,
+  double bucket_bytes_ = 0;  // and their size.
+  int buckets_ = 0;
+  Tensors finished_;       // What the optimizer reads.
+  double parameters_ = 0;  // Without those of experts.
 };
 
 class Builder {
@@ -211,33 +299,55 @@ class Builder {
     const BlockWork head = HeadWork(model_, slice_);
     x = Norm("norm", x);
     const std::string logits = Linears("head", x, head.linears);
-    tape_.Add({"loss", InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy))});
-    return tape_.Finish();
+    tape_.Add({"loss", InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
+    const double expert_parameters =
+        1.0 * model_.moe_layers() * (model_.experts / options_.expert_parallel) * ExpertParameters(model_);
+    return tape_.Finish(expert_parameters);
   }
 
  private:
-  static Work Moved(std::vector<MovedWork> moved) { return {.block = {.moved = std::move(moved)}}; }
+  static StepWork Moved(std::vector<MovedWork> moved) { return {.block = {.moved = std::move(moved)}}; }
   static std::vector<MovedWork> Only(const BlockWork& block, Kernel kernel) {
     std::vector<MovedWork> only;
     std::ranges::copy_if(block.moved, std::back_inserter(only),
                          [kernel](const MovedWork& moved) { return moved.kernel == kernel; });
     return only;
   }
-  double XBytes() const { return slice_.tokens * model_.model_dim * options_.bytes_per_element; }
+  static constexpr double kLossBytes = 4;
+  double RowBytes(double features) const { return slice_.tokens * features * options_.bytes_per_element; }
+  double XBytes() const { return RowBytes(model_.model_dim); }
+  // Of each token and choice an expert, a slot and a weight.
+  double PairBytes() const { return slice_.tokens * model_.top_k * (2 * sizeof(int32_t) + sizeof(float)); }
 
   std::string Embed(const std::string& id) {
     return tape_.Add({id,
                       InstructionOp::kOther,
                       {"tokens"},
                       {.block = EmbeddingWork(model_, slice_)},
-                      /*weights=*/true});
+                      {XBytes()},
+                      /*weights=*/true,
+                      1.0 * model_.vocab * model_.model_dim});
   }
   std::string Norm(const std::string& id, const std::string& x) {
-    return tape_.Add(
-        {id, InstructionOp::kLayerNorm, {x}, Moved(Only(AroundExpertsWork(model_, slice_), Kernel::kNorm))});
+    return tape_.Add({id,
+                      InstructionOp::kLayerNorm,
+                      {x},
+                      Moved(Only(AroundExpertsWork(model_, slice_), Kernel::kNorm)),
+                      {XBytes()}});
   }
   std::string Linears(const std::string& id, const std::string& x, std::vector<LinearWork> linears) {
-    return tape_.Add({id, InstructionOp::kMatmul, {x}, {.block = {.linears = std::move(linears)}}, /*weights=*/true});
+    double features = 0, parameters = 0;
+    for (const LinearWork& linear : linears) {
+      features += linear.out_features;
+      parameters += 1.0 * linear.in_features * linear.out_features;
+    }
+    return tape_.Add({id,
+                      InstructionOp::kMatmul,
+                      {x},
+                      {.block = {.linears = std::move(linears)}},
+                      {RowBytes(features)},
+                      /*weights=*/true,
+                      parameters});
   }
   LinearWork Linear(double in_features, double out_features) const {
     return {.rows = slice_.tokens,
@@ -248,7 +358,7 @@ class Builder {
   std::string Sum(const std::string& id, Tensors inputs) {
     const double bytes = XBytes() * (static_cast<double>(inputs.size()) + 1);
     const MovedWork sum = {.kernel = Kernel::kResidual, .forward_bytes = bytes, .backward_bytes = bytes};
-    return tape_.Add({id, InstructionOp::kElementwise, std::move(inputs), Moved({sum})});
+    return tape_.Add({id, InstructionOp::kElementwise, std::move(inputs), Moved({sum}), {XBytes()}});
   }
 
   std::string LayerAt(int i, const std::string& x, const std::string& memory) {
@@ -279,9 +389,15 @@ class Builder {
     std::vector<MovedWork> turned = block.moved;
     turned.erase(turned.begin());  // The norm before attention, which is an instruction of its own.
     std::erase_if(turned, [](const MovedWork& moved) { return moved.kernel == Kernel::kResidual; });
-    read = tape_.Add({name + "rotary", InstructionOp::kElementwise, {read}, Moved(std::move(turned))});
-    const std::string y =
-        tape_.Add({name + "attention", InstructionOp::kAttention, {read}, {.block = {.attention = block.attention}}});
+    double read_features = 0;
+    for (const LinearWork& linear : block.linears) read_features += linear.out_features;
+    read = tape_.Add(
+        {name + "rotary", InstructionOp::kElementwise, {read}, Moved(std::move(turned)), {RowBytes(read_features)}});
+    const std::string y = tape_.Add({name + "attention",
+                                     InstructionOp::kAttention,
+                                     {read},
+                                     {.block = {.attention = block.attention}},
+                                     {RowBytes(out.in_features)}});
     return Linears(name + "out", y, {out});
   }
 
@@ -293,15 +409,21 @@ class Builder {
     const Tensors read = {
         Linears(name + "q", x, {Linear(model_.model_dim, all_heads)}),
         Linears(name + "kv", memory, {Linear(model_.model_dim, 2.0 * model_.kv_heads * model_.head_dim)})};
-    const std::string y =
-        tape_.Add({name + "attention", InstructionOp::kAttention, read, {.block = {.attention = attention}}});
+    const std::string y = tape_.Add({name + "attention",
+                                     InstructionOp::kAttention,
+                                     read,
+                                     {.block = {.attention = attention}},
+                                     {RowBytes(all_heads)}});
     return Linears(name + "out", y, {Linear(all_heads, model_.model_dim)});
   }
 
   std::string Network(const std::string& name, const std::string& x, const BlockWork& block) {
     const std::string up = Linears(name + "up", x, {block.linears.front()});
-    const std::string activated =
-        tape_.Add({name + "activation", InstructionOp::kElementwise, {up}, Moved(Only(block, Kernel::kActivation))});
+    const std::string activated = tape_.Add({name + "activation",
+                                             InstructionOp::kElementwise,
+                                             {up},
+                                             Moved(Only(block, Kernel::kActivation)),
+                                             {RowBytes(block.linears.back().in_features)}});
     return Linears(name + "down", activated, {block.linears.back()});
   }
 
@@ -309,22 +431,22 @@ class Builder {
   Tensors Experts(const std::string& name, const std::string& x) {
     const double slots = model_.top_k * options_.capacity_factor * slice_.tokens;
     const double bytes = slots * model_.model_dim * options_.bytes_per_element;
-    const auto kernel = [](Kernel kernel, double size) { return Work{.kernel = kernel, .kernel_size = size}; };
-    const Work permute = kernel(Kernel::kPermute, bytes), exchange = {.exchanged_bytes = bytes};
-    const std::string gate =
-        tape_.Add({name + "gate", InstructionOp::kGate, {x}, kernel(Kernel::kGate, XBytes()), /*weights=*/true});
+    const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
+    const StepWork permute = kernel(Kernel::kPermute, bytes), exchange = {.exchanged_bytes = bytes};
+    const std::string gate = tape_.Add(
+        {name + "gate", InstructionOp::kGate, {x}, kernel(Kernel::kGate, XBytes()), {PairBytes()}, /*weights=*/true});
     // Its second output says where each slot came from and with what weight, which combine reads.
-    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, permute};
-    dispatch.outputs = 2;
+    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, permute, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);
     const std::string sent = tape_.Add(dispatch);
-    const std::string got = tape_.Add({name + "all_to_all1", InstructionOp::kAllToAll, {sent}, exchange});
+    const std::string got = tape_.Add({name + "all_to_all1", InstructionOp::kAllToAll, {sent}, exchange, {bytes}});
     Tensors outputs;
     if (model_.shared_hidden_dim > 0) outputs = {Network(name + "shared_", x, SharedExpertWork(model_, slice_))};
-    const Work experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
-    const std::string made = tape_.Add({name + "experts", InstructionOp::kExpert, {got}, experts, /*weights=*/true});
-    const std::string returned = tape_.Add({name + "all_to_all2", InstructionOp::kAllToAll, {made}, exchange});
-    outputs.push_back(tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute}));
+    const StepWork experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
+    const std::string made =
+        tape_.Add({name + "experts", InstructionOp::kExpert, {got}, experts, {bytes}, /*weights=*/true});
+    const std::string returned = tape_.Add({name + "all_to_all2", InstructionOp::kAllToAll, {made}, exchange, {bytes}});
+    outputs.push_back(tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute, {XBytes()}}));
     return outputs;
   }
 
@@ -355,6 +477,10 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
                StrCat("a divisor of the ", model.experts, " experts"));
   }
   RETURN_IF_ERROR(whole("ranks per node", options.ranks_per_node, options.expert_parallel));
+  if (options.gpus != 0 && (options.gpus < options.expert_parallel || options.gpus % options.expert_parallel != 0)) {
+    return Bad("gpus", StrCat(options.gpus),
+               StrCat("a multiple of the ", options.expert_parallel, " of expert parallel"));
+  }
   RETURN_IF_ERROR(whole("max parts", options.max_parts, kMostParts));
   if (!(std::isfinite(options.capacity_factor) && options.capacity_factor > 0)) {
     return Bad("capacity factor", StrCat(options.capacity_factor), "a finite number above 0");
@@ -375,6 +501,7 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   RETURN_IF_ERROR(CheckOptions(model, options));
   Costs costs(model, options, profile);
   TrainingGraph graph = {.instructions = Builder(model, options, costs).Build(), .max_parts = options.max_parts};
+  graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());
   double forward_s = 0;

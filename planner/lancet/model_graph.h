@@ -3,8 +3,9 @@
 // One forward and one backward pass of every layer, in the order in which a framework runs them: norm, attention, norm,
 // feed-forward network or experts (gate, dispatch, all-to-all, experts, all-to-all, combine), head and loss; then back,
 // the gradient of what came in and, of each matrix, that of its weights (weightGradient) right behind it. Gradients are
-// added up where they are read. The optimizer's step and the sum over data-parallel ranks are left out: they come
-// after.
+// added up where they are read. Those of weights that all ranks have alike are summed over all of them in buckets of 25
+// MiB, as PyTorch's DDP does, on a stream beside; the optimizer's step and the gathering of its weights come last. Each
+// instruction says of which kernels it consists and how large its outputs are, so that the graph can be run.
 //
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
@@ -12,6 +13,8 @@
 // EP, extrapolated where the group was not measured. Of k parts each takes the time of one k-th of the work. Seconds,
 // bytes, flops. Pure functions.
 #pragma once
+
+#include <algorithm>
 
 #include "models/cost/profile.h"
 #include "models/model/model_config.h"
@@ -26,10 +29,19 @@ struct ModelGraphOptions {
   int sequence_length = 0;  // Tokens of a sample.
   int expert_parallel = 1;  // Ranks over which the experts of a layer lie; divides their number.
   int ranks_per_node = 1;   // Of these on one node.
+  int gpus = 0;             // Ranks in all, over which dense gradients are summed; 0: those of expert_parallel.
+  int gpus_per_node = 0;    // 0: ranks_per_node.
   double capacity_factor = 1;
   int bytes_per_element = 2;
   GateKind gate = GateKind::kTopK;
   int max_parts = 8;
+  // Dense gradients are summed for each rank's part of the optimizer's states, and weights gathered after its step
+  // (ZeRO-1, as `step` has it by default); else they are summed whole.
+  bool cuts_optimizer = true;
+  int gradient_bytes = 4;  // Of a gradient that is summed.
+
+  int ranks() const { return gpus > 0 ? gpus : expert_parallel; }
+  int all_ranks_per_node() const { return std::min(ranks(), gpus_per_node > 0 ? gpus_per_node : ranks_per_node); }
 };
 
 // Groups and ranges as Lancet's evaluation sets them (§7): five groups between one MoE layer and the next, ranges as

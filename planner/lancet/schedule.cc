@@ -79,18 +79,20 @@ class Chooser {
       double least_s = one.whole_s();
       for (size_t k = 2; k <= one.part_s.size(); ++k) least_s = std::min(least_s, one.part_s[k - 1] * double(k));
       rest_[i] = rest_[i + 1];
-      (one.exchanges() ? rest_[i].exchange_s : rest_[i].compute_s) += least_s;
+      rest_[i][one.stream] += least_s;
     }
     left_ = budget_.refined_launches;
-    TwoStreamTimeline timeline(graph_);
+    StepTimeline timeline(graph_);
     Go(0, timeline);
   }
 
-  void Go(int i, TwoStreamTimeline& timeline) {
+  void Go(int i, StepTimeline& timeline) {
     if (left_ <= 0 || Stopped()) return;
-    const TwoStreamTimeline::Streams here = timeline.streams();
-    const double floor_s =
-        std::max(here.exchange_s + rest_[i].exchange_s, here.compute_s + rest_[i].compute_s) * (1 - kNoGain);
+    const StepTimeline::Streams here = timeline.streams();
+    double floor_s = 0;
+    for (int stream = 0; stream < kStreamKinds; ++stream) {
+      floor_s = std::max(floor_s, (here.free_s[stream] + rest_[i].free_s[stream]) * (1 - kNoGain));
+    }
     // Beyond, weight gradients may leave their places, and what was played so far is no bound.
     if (i <= moving_ && floor_s >= best_.time_s) return;
     if (i > end_) {
@@ -187,8 +189,8 @@ class Chooser {
   const std::stop_token cancelled_;
   LancetSchedule best_;
 
-  std::vector<CutRange> candidates_;              // By first.
-  std::vector<TwoStreamTimeline::Streams> rest_;  // What each stream has still to run, at least.
+  std::vector<CutRange> candidates_;         // By first.
+  std::vector<StepTimeline::Streams> rest_;  // What each stream has still to run, at least.
   std::vector<PartLaunch> launches_;
   Cuts chosen_;
   int end_ = 0;      // The last instruction of any range.

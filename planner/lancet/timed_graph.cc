@@ -3,22 +3,11 @@
 #include <optional>
 
 #include "models/measurement/cost_key.h"
+#include "models/plan/step_tasks.h"
 #include "models/text.h"
 
 namespace moeplan::planner {
 namespace {
-
-// Time of one part of k where the file says it or arithmetic does.
-std::optional<double> KnownPartS(const Instruction& one, int k) {
-  const auto listed = [&](int parts) -> std::optional<double> {
-    if (parts > static_cast<int>(one.part_times_s.size())) return std::nullopt;
-    return one.part_times_s[parts - 1];
-  };
-  if (k == 1) return one.time_s ? one.time_s : listed(1);
-  if (const auto part_s = listed(k)) return part_s;
-  if (one.op == InstructionOp::kAllToAll) return std::nullopt;
-  return *KnownPartS(one, 1) / k;
-}
 
 // Parts that an instruction may be cut in: ranges are of the forward pass.
 int MostParts(const Instruction& one, int max_parts) { return one.phase == Pass::kForward ? max_parts : 1; }
@@ -40,7 +29,7 @@ class Timer {
     return part_s;
   }
 
-  // The groups whose all-to-all the profile lacks.
+  // The collectives that the profile lacks.
   Status Missing() const {
     if (!pricer_ || pricer_->missing().empty()) return OkStatus();
     const std::vector<CostKey> missing = pricer_->missing();
@@ -69,8 +58,8 @@ class Timer {
   }
 
   double ProfileS(const Instruction& one, int k) {
-    const CollectiveKey key = {.collective = Collective::kAllToAll, .group = {*one.group_size, *one.ranks_per_node}};
-    return pricer_->Price(key, *one.bytes / k).time_s;
+    const Work work = CollectiveWork(one, k);
+    return pricer_->Price(work.key, work.size).time_s;
   }
 
   const TrainingGraph& graph_;
@@ -94,7 +83,8 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
   Timer timer(graph, profile);
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     const Instruction& one = graph.instructions[i];
-    TimedInstruction instruction = {.op = one.op, .phase = one.phase, .weight_gradient = one.weight_gradient};
+    TimedInstruction instruction = {
+        .op = one.op, .phase = one.phase, .stream = StreamOf(one), .weight_gradient = one.weight_gradient};
     instruction.whole_batch_gate = one.gate == GateKind::kBatchPrioritized || one.gate == GateKind::kExpertChoice;
     instruction.producers = std::move(producers[i]);
     ASSIGN_OR_RETURN(instruction.part_s, timer.PartsOf(i));

@@ -1,7 +1,7 @@
 // A training graph with all it takes to play it: who reads whom, and what each part takes.
 //
-// A part's time is what the file says, else for compute the time over k, and for an all-to-all the profile's time of
-// bytes / k under (ALL_TO_ALL, DIRECT, groupSize, ranksPerNode) (contract; Lancet §3 counts an n-partitioned all-to-all
+// A part's time is what the file says, else for compute the time over k, and for a collective the profile's time of
+// bytes / k under (its name, DIRECT, groupSize, ranksPerNode) (contract; Lancet §3 counts an n-partitioned all-to-all
 // at C/n).
 #pragma once
 
@@ -17,6 +17,7 @@ namespace moeplan::planner {
 struct TimedInstruction {
   InstructionOp op = InstructionOp::kOther;
   Pass phase = Pass::kForward;
+  StreamKind stream = StreamKind::kCompute;
   bool weight_gradient = false;
   bool whole_batch_gate = false;  // A gate that looks at the whole batch.
   std::vector<int> producers;     // Ascending.
@@ -37,9 +38,9 @@ struct TimedGraph {
 // Whether some time has to come from a profile.
 bool NeedsProfile(const TrainingGraph& graph);
 
-// kInvalidInput: a time is neither in the graph nor, where `profile` is null, to be had from one; or an all-to-all
+// kInvalidInput: a time is neither in the graph nor, where `profile` is null, to be had from one; or a collective
 // whose time is asked of the profile does not say its bytes, groupSize and ranksPerNode. kNotFound: the profile lacks
-// an all-to-all; the message names the keys and the command that measures them. What was extrapolated goes to `notes`.
+// a collective; the message names the keys and the command that measures them. What was extrapolated goes to `notes`.
 // Requires a validated graph.
 StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profile, PriceNotes& notes);
 

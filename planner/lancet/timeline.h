@@ -1,13 +1,16 @@
-// When the instructions of a training step end on two streams, one for all-to-alls and one for everything else.
+// When the instructions of a training step end: what computes on one stream, all-to-alls on another, and other
+// collectives on the streams that they name.
 //
 // A stream runs its launches in launch order. A launch starts once its stream is free and what it reads is there: a
 // part waits for the same part of a producer in its own range, and for every part of a producer outside it (contract,
-// "Training graph"; Lancet §5.3). Contention is not modelled, as in the paper. Seconds.
+// "Training graph"; Lancet §5.3). Contention and the boundaries of cuts are not modelled, as in the paper. Seconds.
 //
-// This is the only timeline of the rule: ranges are priced with it while they are chosen, and the answer's timeS is its
-// end. Not thread-safe: one object per thread; the graph is borrowed.
+// Choices are compared with it while they are searched for; those that are left are played with all that it leaves out
+// (planner/lancet/judge.h). Not thread-safe: one object per thread; the graph is borrowed.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 #include <vector>
@@ -31,21 +34,23 @@ struct PartLaunch {
   int range_first = std::numeric_limits<int>::max();  // First instruction of its range, where it is cut.
 };
 
-class TwoStreamTimeline {
+class StepTimeline {
  public:
-  explicit TwoStreamTimeline(const TimedGraph& graph)
+  explicit StepTimeline(const TimedGraph& graph)
       : graph_(graph), whole_end_s_(graph.size(), 0), part_end_s_(size_t(graph.size()) * graph.max_parts, 0) {}
 
   // When the streams are free.
   struct Streams {
-    double exchange_s = 0, compute_s = 0;
-    double end_s() const { return exchange_s > compute_s ? exchange_s : compute_s; }
+    std::array<double, kStreamKinds> free_s = {};
+    double& operator[](StreamKind stream) { return free_s[static_cast<size_t>(stream)]; }
+    double operator[](StreamKind stream) const { return free_s[static_cast<size_t>(stream)]; }
+    double end_s() const { return *std::ranges::max_element(free_s); }
   };
 
   // Queues a launch. What it reads of launches that were never queued is there from the start.
   void Run(const PartLaunch& launch) {
     const TimedInstruction& one = graph_.instructions[launch.instruction];
-    double& free_s = one.exchanges() ? streams_.exchange_s : streams_.compute_s;
+    double& free_s = streams_[one.stream];
     double start_s = free_s;
     for (const int producer : one.producers) {
       const double ready_s = producer >= launch.range_first ? PartEndS(producer, launch.part) : whole_end_s_[producer];

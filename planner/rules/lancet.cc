@@ -1,8 +1,10 @@
 #include "planner/rules/lancet.h"
 
+#include <set>
 #include <utility>
 
 #include "models/text.h"
+#include "planner/lancet/judge.h"
 #include "planner/lancet/schedule.h"
 #include "planner/wording.h"
 
@@ -15,16 +17,48 @@ std::string Counted(size_t count, const std::string& one, const std::string& man
   return StrCat(count, " ", count == 1 ? one : many);
 }
 
-LancetAnswer AnswerOf(const TrainingGraph& graph, const LancetSchedule& schedule) {
+// Tensors from outside that are cut where they enter the range, and of its own those put together behind it.
+void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, const StepRange& range,
+                    LancetAnswer::Partition& partition) {
+  std::set<std::string> made, split;
+  for (int i = 0; i <= range.last; ++i) {
+    const Instruction& one = graph.instructions[i];
+    if (i < range.first) made.insert(one.outputs.begin(), one.outputs.end());
+    if (i < range.first) continue;
+    for (const std::string& tensor : one.inputs) {
+      if (made.contains(tensor)) split.insert(tensor);
+    }
+    if (one.output_bytes.empty()) continue;
+    for (const int output : builder.ReadBehind(i, range.last)) {
+      if (one.output_bytes[output] > 0) partition.joined.push_back(one.outputs[output]);
+    }
+  }
+  partition.split.assign(split.begin(), split.end());
+}
+
+LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, const PlayedGraph& given) {
   const auto id = [&](int i) { return graph.instructions[i].id; };
-  LancetAnswer answer = {.unscheduled_time_s = schedule.unscheduled_s, .time_s = schedule.time_s};
-  for (const auto& [gradient, exchange] : schedule.places) {
+  LancetAnswer answer = {.unscheduled_time_s = given.total_s,
+                         .time_s = judged.played.total_s,
+                         .communication_time_s = judged.played.communication_time_s,
+                         .exposed_communication_s = judged.played.exposed_communication_s,
+                         .unscheduled_exposed_s = given.exposed_communication_s,
+                         .timeline = TimelineOf(judged.tasks.graph, judged.played)};
+  for (const auto& [gradient, exchange] : judged.choice.places) {
     answer.weight_gradients.push_back({id(gradient), id(exchange)});
   }
-  for (const CutRange& range : schedule.ranges) {
-    answer.partitions.push_back({id(range.first), id(range.last), range.parts, range.time_s});
+  const StepTaskBuilder builder(graph);
+  for (size_t i = 0; i < judged.ranges.size(); ++i) {
+    const StepRange& range = judged.ranges[i];
+    LancetAnswer::Partition& partition = answer.partitions.emplace_back();
+    partition = {.first = id(range.first),
+                 .last = id(range.last),
+                 .parts = range.parts,
+                 .time_s = judged.choice.ranges[i].time_s,
+                 .axis = range.axis};
+    NameBoundaries(graph, builder, range, partition);
   }
-  for (const PartLaunch& launch : schedule.order) {
+  for (const StepLaunch& launch : judged.launches) {
     answer.order.push_back(launch.parts == 1 ? id(launch.instruction)
                                              : StrCat(id(launch.instruction), "#", launch.part + 1));
   }
@@ -66,6 +100,11 @@ std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule) 
                 RangeSentence(graph, schedule));
 }
 
+// Both passes, each alone, and neither.
+std::vector<StepChoice> ChoicesOf(const LancetSchedule& schedule) {
+  return {{schedule.ranges, schedule.places}, {schedule.ranges, {}}, {{}, schedule.places}, {}};
+}
+
 // Weight gradients that stay where they are, whatever they could cover.
 std::string ForwardGradients(const TrainingGraph& graph) {
   for (const Instruction& one : graph.instructions) {
@@ -86,14 +125,24 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
   PriceNotes notes;
   ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
   RETURN_IF_ERROR(check_cancelled());
-  const LancetSchedule schedule = ChooseSchedule(timed, {}, cancelled);
+  LancetSchedule schedule = ChooseSchedule(timed, {}, cancelled);
   RETURN_IF_ERROR(check_cancelled());
+  Judge judge(graph, timed, profile);
+  const JudgedChoice given = *judge.Play({});
+  const JudgedChoice chosen = judge.Choose(ChoicesOf(schedule), cancelled);
+  RETURN_IF_ERROR(check_cancelled());
+  schedule.ranges = chosen.choice.ranges;
+  schedule.places = chosen.choice.places;
+  schedule.time_s = chosen.played.total_s;
+  schedule.unscheduled_s = given.played.total_s;
+  if (judge.notes() != nullptr) notes.Merge(*judge.notes());
   GraphPlanAnswer answer;
   if (profile != nullptr) {
     answer.profile_name = profile->name;
     answer.profile_version = profile->version;
   }
-  answer.lancet = AnswerOf(graph, schedule);
+  answer.lancet = AnswerOf(graph, chosen, given.played);
+  answer.graph = graph;
   if (const std::string remark = ForwardGradients(graph); !remark.empty()) notes.remarks.insert(remark);
   if (!schedule.all_ranges) {
     notes.remarks.insert("rule lancet: the longest ranges were not tried; groupS and maxRangeS make fewer of them");

@@ -1,9 +1,9 @@
 // Lancet: where the weight gradients and the cuts of a training graph go, so that all-to-alls are hidden.
 //
 // Pass one places weight gradients beside backward all-to-alls (Lancet §4, planner/lancet/weight_gradients.h), pass two
-// cuts ranges of the forward pass and pipelines them (§5, planner/lancet/cut_ranges.h). Both answers are judged on the
-// two-stream timeline of the whole graph (planner/lancet/timeline.h), so that the plan is never slower than the given
-// order, which the paper does not promise.
+// cuts ranges of the forward pass and pipelines them (§5, planner/lancet/cut_ranges.h). What they choose is judged on
+// the timeline of the whole step, with contention and the boundaries of cuts (planner/lancet/judge.h), beside the given
+// order, so that the plan is never slower than that, which the paper does not promise.
 #pragma once
 
 #include <stop_token>

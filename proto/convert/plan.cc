@@ -6,6 +6,7 @@
 
 #include "proto/convert/enums.h"
 #include "proto/convert/routing.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
 
@@ -136,24 +137,6 @@ StatusOr<SchemoeAnswer> SchemoeFromProto(const v1::SchemoeRule& message) {
                        .order = {message.order().begin(), message.order().end()}};
 }
 
-StatusOr<LancetAnswer> LancetFromProto(const v1::LancetRule& message) {
-  LancetAnswer lancet = {.unscheduled_time_s = message.unscheduled_time_s(),
-                         .time_s = message.time_s(),
-                         .order = {message.order().begin(), message.order().end()}};
-  RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledTimeS", lancet.unscheduled_time_s));
-  RETURN_IF_ERROR(NotNegative("rules.lancet", "timeS", lancet.time_s));
-  for (const auto& one : message.weight_gradients()) {
-    lancet.weight_gradients.push_back({one.instruction(), one.all_to_all()});
-  }
-  for (const auto& one : message.partitions()) {
-    const std::string path = ItemPath("rules.lancet.partitions", lancet.partitions.size());
-    RETURN_IF_ERROR(AtLeastOne(path, "parts", one.parts()));
-    RETURN_IF_ERROR(NotNegative(path, "timeS", one.time_s()));
-    lancet.partitions.push_back({one.first(), one.last(), one.parts(), one.time_s()});
-  }
-  return lancet;
-}
-
 StatusOr<RuleAnswers> RulesFromProto(const v1::Rules& message) {
   RuleAnswers rules;
   if (message.has_parm()) {
@@ -224,26 +207,6 @@ v1::Rules ToProto(const RuleAnswers& rules) {
     schemoe.set_optimal_time_s(rules.schemoe->optimal_time_s);
     schemoe.mutable_order()->Assign(rules.schemoe->order.begin(), rules.schemoe->order.end());
   }
-  return message;
-}
-
-v1::LancetRule ToProto(const LancetAnswer& lancet) {
-  v1::LancetRule message;
-  for (const LancetAnswer::Assignment& one : lancet.weight_gradients) {
-    v1::LancetRule::Assignment& assignment = *message.add_weight_gradients();
-    assignment.set_instruction(one.instruction);
-    assignment.set_all_to_all(one.all_to_all);
-  }
-  for (const LancetAnswer::Partition& one : lancet.partitions) {
-    v1::LancetRule::Partition& partition = *message.add_partitions();
-    partition.set_first(one.first);
-    partition.set_last(one.last);
-    partition.set_parts(one.parts);
-    partition.set_time_s(one.time_s);
-  }
-  message.set_unscheduled_time_s(lancet.unscheduled_time_s);
-  message.set_time_s(lancet.time_s);
-  message.mutable_order()->Assign(lancet.order.begin(), lancet.order.end());
   return message;
 }
 
@@ -336,6 +299,38 @@ StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message) {
   return answer;
 }
 
+StatusOr<LancetAnswer> LancetFromProto(const v1::LancetRule& message) {
+  LancetAnswer lancet = {.unscheduled_time_s = message.unscheduled_time_s(),
+                         .time_s = message.time_s(),
+                         .order = {message.order().begin(), message.order().end()},
+                         .communication_time_s = message.communication_time_s(),
+                         .exposed_communication_s = message.exposed_communication_s(),
+                         .unscheduled_exposed_s = message.unscheduled_exposed_s()};
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "communicationTimeS", lancet.communication_time_s));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "exposedCommunicationS", lancet.exposed_communication_s));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledExposedS", lancet.unscheduled_exposed_s));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledTimeS", lancet.unscheduled_time_s));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "timeS", lancet.time_s));
+  for (const auto& one : message.weight_gradients()) {
+    lancet.weight_gradients.push_back({one.instruction(), one.all_to_all()});
+  }
+  for (const auto& one : message.partitions()) {
+    const std::string path = ItemPath("rules.lancet.partitions", lancet.partitions.size());
+    RETURN_IF_ERROR(AtLeastOne(path, "parts", one.parts()));
+    RETURN_IF_ERROR(NotNegative(path, "timeS", one.time_s()));
+    ASSIGN_OR_RETURN(const CutAxis axis, EnumFromProto<CutAxis>(one.axis(), FieldPath(path, "axis")));
+    lancet.partitions.push_back({.first = one.first(),
+                                 .last = one.last(),
+                                 .parts = one.parts(),
+                                 .time_s = one.time_s(),
+                                 .axis = axis,
+                                 .split = {one.split().begin(), one.split().end()},
+                                 .joined = {one.joined().begin(), one.joined().end()}});
+  }
+  ASSIGN_OR_RETURN(lancet.timeline, TimelineFromProto(message.timeline(), "rules.lancet.timeline"));
+  return lancet;
+}
+
 StatusOr<GraphPlanAnswer> GraphPlanAnswerFromProto(const v1::PlanResponse& message) {
   if (!message.rules().has_lancet()) return error::Mismatch("rules.lancet", "nothing", "an object");
   GraphPlanAnswer answer = {.profile_name = message.profile_name(),
@@ -344,6 +339,7 @@ StatusOr<GraphPlanAnswer> GraphPlanAnswerFromProto(const v1::PlanResponse& messa
                             .explanation = message.explanation()};
   RETURN_IF_ERROR(NotNegative("", "profileVersion", answer.profile_version));
   ASSIGN_OR_RETURN(answer.lancet, LancetFromProto(message.rules().lancet()));
+  ASSIGN_OR_RETURN(answer.graph, TrainingGraphFromProto(message.graph(), "graph"));
   return answer;
 }
 
@@ -399,11 +395,39 @@ v1::PlanResponse ToProto(const PlanAnswer& answer) {
   return message;
 }
 
+v1::LancetRule ToProto(const LancetAnswer& lancet) {
+  v1::LancetRule message;
+  for (const LancetAnswer::Assignment& one : lancet.weight_gradients) {
+    v1::LancetRule::Assignment& assignment = *message.add_weight_gradients();
+    assignment.set_instruction(one.instruction);
+    assignment.set_all_to_all(one.all_to_all);
+  }
+  for (const LancetAnswer::Partition& one : lancet.partitions) {
+    v1::LancetRule::Partition& partition = *message.add_partitions();
+    partition.set_first(one.first);
+    partition.set_last(one.last);
+    partition.set_parts(one.parts);
+    partition.set_time_s(one.time_s);
+    partition.set_axis(EnumToProto<v1::LancetRule::Axis>(one.axis));
+    partition.mutable_split()->Assign(one.split.begin(), one.split.end());
+    partition.mutable_joined()->Assign(one.joined.begin(), one.joined.end());
+  }
+  message.set_unscheduled_time_s(lancet.unscheduled_time_s);
+  message.set_time_s(lancet.time_s);
+  message.mutable_order()->Assign(lancet.order.begin(), lancet.order.end());
+  message.set_communication_time_s(lancet.communication_time_s);
+  message.set_exposed_communication_s(lancet.exposed_communication_s);
+  message.set_unscheduled_exposed_s(lancet.unscheduled_exposed_s);
+  for (const TaskTiming& timing : lancet.timeline) *message.add_timeline() = ToProto(timing);
+  return message;
+}
+
 v1::PlanResponse ToProto(const GraphPlanAnswer& answer) {
   v1::PlanResponse message;
   message.set_profile_name(answer.profile_name);
   message.set_profile_version(answer.profile_version);
   *message.mutable_rules()->mutable_lancet() = ToProto(answer.lancet);
+  *message.mutable_graph() = ToProto(answer.graph);
   message.mutable_warnings()->Assign(answer.warnings.begin(), answer.warnings.end());
   message.set_explanation(answer.explanation);
   return message;

@@ -18,10 +18,12 @@ StatusOr<Timeline> TimelineFromProto(const google::protobuf::RepeatedPtrField<v1
                                      const std::string& path);
 StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path = {});
 StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message);
+StatusOr<LancetAnswer> LancetFromProto(const v1::LancetRule& message);
 StatusOr<GraphPlanAnswer> GraphPlanAnswerFromProto(const v1::PlanResponse& message);
 
 v1::TaskTiming ToProto(const TaskTiming& timing);
 v1::Plan ToProto(const Plan& plan);
+v1::LancetRule ToProto(const LancetAnswer& lancet);
 v1::PlanResponse ToProto(const PlanAnswer& answer);
 v1::PlanResponse ToProto(const GraphPlanAnswer& answer);
 

@@ -16,8 +16,8 @@
 namespace moeplan {
 namespace {
 
-// A JSON text may be a row of a ranking, and may say where contexts lie. Whoever reads it as a message tells what is wrong
-// with it.
+// A JSON text may be a row of a ranking, and may say where contexts lie. Whoever reads it as a message tells what is
+// wrong with it.
 struct RowText {
   bool is_row = false, says_contexts = false;
 };

@@ -4,10 +4,18 @@
 #include <utility>
 
 #include "proto/convert/enums.h"
+#include "proto/convert/workload.h"
 #include "proto/errors.h"
 
 namespace moeplan {
 namespace {
+
+StatusOr<Work> WorkFromProto(const v1::KernelWork& message, std::string_view path) {
+  const std::optional<CostKey> key = NamedCost(message.cost());
+  if (key) return Work{.key = *key, .size = message.size()};
+  return error::Mismatch(FieldPath(path, "cost"), StrCat("'", message.cost(), "'"),
+                         "a kernel and its fields as warnings name them, such as EXPERT_GEMM bytesPerElement 2");
+}
 
 StatusOr<Instruction> InstructionFromProto(const v1::Instruction& message, std::string_view path) {
   Instruction one;
@@ -23,6 +31,16 @@ StatusOr<Instruction> InstructionFromProto(const v1::Instruction& message, std::
   if (message.has_bytes()) one.bytes = message.bytes();
   if (message.has_group_size()) one.group_size = message.group_size();
   if (message.has_ranks_per_node()) one.ranks_per_node = message.ranks_per_node();
+  if (message.stream() != v1::Stream::UNSPECIFIED) {
+    ASSIGN_OR_RETURN(one.stream, EnumFromProto<StreamKind>(message.stream(), FieldPath(path, "stream")));
+  }
+  for (const v1::KernelWork& kernel : message.work()) {
+    const std::string at = ItemPath(FieldPath(path, "work"), one.work.size());
+    ASSIGN_OR_RETURN(Work work, WorkFromProto(kernel, at));
+    one.work.push_back(std::move(work));
+  }
+  one.output_bytes.assign(message.output_bytes().begin(), message.output_bytes().end());
+  if (message.has_counts_bytes()) one.counts_bytes = message.counts_bytes();
   return one;
 }
 
@@ -40,6 +58,14 @@ v1::Instruction ToProto(const Instruction& one) {
   if (one.bytes) message.set_bytes(*one.bytes);
   if (one.group_size) message.set_group_size(*one.group_size);
   if (one.ranks_per_node) message.set_ranks_per_node(*one.ranks_per_node);
+  if (one.stream) message.set_stream(EnumToProto<v1::Stream::Kind>(*one.stream));
+  for (const Work& work : one.work) {
+    v1::KernelWork& kernel = *message.add_work();
+    kernel.set_cost(Describe(work.key));
+    kernel.set_size(work.size);
+  }
+  message.mutable_output_bytes()->Assign(one.output_bytes.begin(), one.output_bytes.end());
+  if (one.counts_bytes) message.set_counts_bytes(*one.counts_bytes);
   return message;
 }
 
@@ -55,6 +81,9 @@ StatusOr<TrainingGraph> TrainingGraphFromProto(const v1::TrainingGraph& message,
   if (message.has_max_parts()) graph.max_parts = message.max_parts();
   graph.group_s = message.group_s();
   graph.max_range_s = message.max_range_s();
+  if (message.has_workload()) {
+    ASSIGN_OR_RETURN(graph.workload, WorkloadFromProto(message.workload(), FieldPath(path, "workload")));
+  }
   return graph;
 }
 
@@ -64,6 +93,7 @@ v1::TrainingGraph ToProto(const TrainingGraph& graph) {
   message.set_max_parts(graph.max_parts);
   message.set_group_s(graph.group_s);
   message.set_max_range_s(graph.max_range_s);
+  if (graph.workload) *message.mutable_workload() = ToProto(*graph.workload);
   return message;
 }
 

@@ -20,6 +20,7 @@
 #include "moeplan/v1/samples.pb.h"
 #include "moeplan/v1/step.pb.h"
 #include "moeplan/v1/target.pb.h"
+#include "moeplan/v1/timeline.pb.h"
 #include "moeplan/v1/training_graph.pb.h"
 #include "moeplan/v1/workload.pb.h"
 

@@ -4,7 +4,7 @@ import { scaleLinear } from "d3-scale";
 import type { ComponentChildren } from "preact";
 import { useId, useMemo, useRef, useState } from "preact/hooks";
 
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 import * as text from "../format";
 import { streamClass } from "./colors";
 import { useWidth } from "./frame";

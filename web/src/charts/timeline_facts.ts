@@ -1,6 +1,6 @@
 // What a timeline says beyond its bars: the communication that nothing hides, and who is whose neighbour. Pure; seconds
 // throughout.
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 
 /** Streams from top to bottom. */
 export const streams = ["COMPUTE", "INTRA_NODE", "INTER_NODE", "COPY"] as const;

@@ -1,5 +1,5 @@
 // From timelines to what is drawn: rows, boxes gathered into one path for each look, labels where they fit. Pure.
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 import { byStream, exposedCommunication, nearest, streams, type Span } from "./timeline_facts";
 
 /** One timeline among those that share an axis. */

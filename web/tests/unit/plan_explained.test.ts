@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 import type { ExplainedTask } from "../../generated/moeplan/v1/planner_service";
 import { byTask, contentionOf, criticalPath, dearestCosts, pathOnRankWords, pathWords, taskWords } from "../../src/views/plan/explained";
 

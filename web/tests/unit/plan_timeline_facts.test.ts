@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 import { byStream, communicates, endOf, exposedCommunication, lengthOf, nearest, united } from "../../src/charts/timeline_facts";
 
 type Row = [task: string, kind: string, stream: string, chunk: number, startS: number, endS: number];

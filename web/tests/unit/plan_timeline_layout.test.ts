@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { TaskTiming } from "../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../generated/moeplan/v1/timeline";
 import { draw, factsOf, moved, placeAt, revealing, rowHeight, stack, walk, zoomed, type Section } from "../../src/charts/timeline_layout";
 
 const timing = (task: string, stream: string, startS: number, endS: number, chunk = 0): TaskTiming =>

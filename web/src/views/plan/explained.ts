@@ -1,5 +1,5 @@
 // What the planner says of a plan's tasks, beside the times of its timeline. Pure.
-import type { TaskTiming } from "../../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../../generated/moeplan/v1/timeline";
 import type { ExplainedTask, ExplainRulesResponse } from "../../../generated/moeplan/v1/planner_service";
 import { lengthOf } from "../../charts/timeline_facts";
 import * as text from "../../format";

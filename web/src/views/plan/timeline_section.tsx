@@ -1,7 +1,7 @@
 // A plan's timeline under the faster baseline's and over a measured rank's.
 import { useMemo, useState } from "preact/hooks";
 
-import type { TaskTiming } from "../../../generated/moeplan/v1/plan";
+import type { TaskTiming } from "../../../generated/moeplan/v1/timeline";
 import type { ExplainedTask, GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
 import { Timeline, TimelineLegend } from "../../charts/timeline";
 import { communicates, exposedCommunication, lengthOf } from "../../charts/timeline_facts";

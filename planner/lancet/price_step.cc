@@ -1,0 +1,81 @@
+#include "planner/lancet/price_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/timeline/timeline.h"
+
+namespace moeplan::planner {
+namespace {
+
+constexpr std::array<double, kContentions> kNotSlowed = {1, 1, 1, 1, 1};
+
+Contention ImposedBy(TaskKind kind) {
+  if (kind == TaskKind::kAllToAll) return Contention::kWithAllToAll;
+  if (Communicates(kind)) return Contention::kWithAllGather;
+  return kind == TaskKind::kCopy ? Contention::kWithCopy : Contention::kWithExpertGemm;
+}
+
+}  // namespace
+
+StepPricer::StepPricer(const TimedGraph& graph, const Profile* profile) : graph_(graph) {
+  if (profile == nullptr) return;
+  pricer_.emplace(*profile);
+  for (const CollectiveModel& entry : profile->collectives) {
+    has_contention_ = has_contention_ || entry.key.contention != Contention::kNone;
+  }
+  for (const KernelModel& entry : profile->kernels) {
+    has_contention_ = has_contention_ || entry.key.contention != Contention::kNone;
+    const bool product = entry.key.kernel == Kernel::kExpertGemm && entry.key.contention == Contention::kNone;
+    if (product_ || !product || !std::isfinite(entry.model.size_high)) continue;
+    product_ = entry.key;
+    product_size_ = entry.model.size_high;
+  }
+}
+
+std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
+  std::vector<TaskPrice> prices(tasks.tasks.size());
+  for (size_t i = 0; i < prices.size(); ++i) {
+    const Task& task = tasks.graph.tasks[i];
+    prices[i].time_s = prices[i].low_s = prices[i].high_s = AloneS(task, tasks.tasks[i]);
+    prices[i].imposes = prices[i].time_s > 0 ? ImposedBy(task.kind) : Contention::kNone;
+    if (has_contention_) prices[i].slowdown = SlowdownsOf(task, tasks.tasks[i]);
+  }
+  return prices;
+}
+
+double StepPricer::AloneS(const Task&, const StepTask& step) {
+  if (step.role == StepRole::kPart) return graph_.instructions[step.instruction].part_s[step.parts - 1];
+  if (!pricer_) return 0;
+  double time_s = 0;
+  for (const Work& work : step.work) time_s += pricer_->Price(work.key, work.size).time_s;
+  return time_s;
+}
+
+const StepPricer::Slowdowns& StepPricer::SlowdownsOf(const Task& task, const StepTask& step) {
+  CostKey key;
+  double size = 0;
+  if (Communicates(task.kind)) {
+    if (step.work.empty()) return kNotSlowed;
+    key = step.work.front().key;
+    size = step.work.front().size;
+  } else {
+    if (!product_) return kNotSlowed;
+    key = *product_;
+    size = product_size_;
+  }
+  const auto [place, fresh] = known_.try_emplace({key, size});
+  if (fresh) place->second = LookUp(key, size);
+  return place->second;
+}
+
+StepPricer::Slowdowns StepPricer::LookUp(const CostKey& key, double size) {
+  Slowdowns slowdowns = kNotSlowed;
+  if (!pricer_->Has(key)) return slowdowns;
+  for (int kind = 1; kind < kContentions; ++kind) {
+    slowdowns[kind] = pricer_->Slowdown(key, static_cast<Contention>(kind), size).mid;
+  }
+  return slowdowns;
+}
+
+}  // namespace moeplan::planner

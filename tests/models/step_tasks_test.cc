@@ -1,0 +1,189 @@
+// Training steps as task graphs: what waits for what, what a cut adds, and plans that no stream could run.
+#include "models/plan/step_tasks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace moeplan {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Instruction Make(const std::string& id, InstructionOp op, std::vector<std::string> inputs) {
+  Instruction one = {.id = id, .op = op, .time_s = 8, .inputs = std::move(inputs), .outputs = {id + ".y"}};
+  if (op != InstructionOp::kAllToAll) return one;
+  one.bytes = 4096;
+  one.group_size = 4;
+  one.ranks_per_node = 2;
+  one.counts_bytes = 64;
+  return one;
+}
+
+// dispatch, exchange, experts, exchange, combine, and a norm that reads what combine and the first instruction make.
+TrainingGraph Layer() {
+  TrainingGraph graph;
+  graph.instructions = {Make("x", InstructionOp::kMatmul, {"tokens"}),
+                        Make("dispatch", InstructionOp::kDispatch, {"x.y"}),
+                        Make("there", InstructionOp::kAllToAll, {"dispatch.y"}),
+                        Make("experts", InstructionOp::kExpert, {"there.y"}),
+                        Make("back", InstructionOp::kAllToAll, {"experts.y"}),
+                        Make("combine", InstructionOp::kCombine, {"back.y"}),
+                        Make("norm", InstructionOp::kLayerNorm, {"combine.y", "x.y"})};
+  for (Instruction& one : graph.instructions) one.output_bytes = {1024};
+  graph.instructions[3].work = {{KernelKey{.kernel = Kernel::kExpertGemm}, 1e6}};
+  return graph;
+}
+
+std::vector<std::string> Names(const StepTasks& tasks) {
+  std::vector<std::string> names;
+  for (const Task& task : tasks.graph.tasks) names.push_back(task.name);
+  return names;
+}
+
+std::vector<std::string> Before(const StepTasks& tasks, const std::string& name) {
+  std::vector<std::string> before;
+  const auto task = std::ranges::find(tasks.graph.tasks, name, &Task::name);
+  EXPECT_NE(task, tasks.graph.tasks.end()) << name;
+  if (task == tasks.graph.tasks.end()) return before;
+  for (const TaskId id : task->dependencies) before.push_back(tasks.graph.tasks[id].name);
+  return before;
+}
+
+const StepTask& StepOf(const StepTasks& tasks, const std::string& name) {
+  const auto task = std::ranges::find(tasks.graph.tasks, name, &Task::name);
+  return tasks.tasks.at(task - tasks.graph.tasks.begin());
+}
+
+TEST(StepTasksTest, TheGivenOrderIsATaskForEachInstruction) {
+  const TrainingGraph graph = Layer();
+  const StepTasks tasks = StepTaskBuilder(graph).Build({}, GivenOrder(graph));
+  EXPECT_THAT(Names(tasks), ElementsAre("x", "dispatch", "there", "experts", "back", "combine", "norm"));
+  EXPECT_THAT(Before(tasks, "norm"), ElementsAre("x", "combine"));
+  EXPECT_EQ(tasks.graph.tasks[2].stream, StreamKind::kInterNode);
+  EXPECT_EQ(tasks.graph.tasks[3].stream, StreamKind::kCompute);
+  EXPECT_EQ(tasks.graph.tasks[2].kind, TaskKind::kAllToAll);
+  EXPECT_EQ(StepOf(tasks, "there").work.at(0).size, 4096);
+  EXPECT_EQ(StepOf(tasks, "experts").work.at(0).size, 1e6);
+  EXPECT_EQ(StepOf(tasks, "norm").time_s, 8);
+}
+
+LancetAnswer CutInTwo(CutAxis axis, const std::string& first, const std::string& last, std::vector<std::string> order) {
+  LancetAnswer plan = {.order = std::move(order)};
+  plan.partitions = {{.first = first, .last = last, .parts = 2, .axis = axis}};
+  return plan;
+}
+
+const std::vector<std::string> kCutOrder = {"x",       "dispatch#1", "dispatch#2", "there#1",
+                                            "there#2", "experts#1",  "experts#2",  "back#1",
+                                            "back#2",  "combine#1",  "combine#2",  "norm"};
+
+TEST(StepTasksTest, PartsWaitForPartsAndBoundariesAreTasks) {
+  const TrainingGraph graph = Layer();
+  const auto tasks = BuildStepTasks(graph, CutInTwo(CutAxis::kSamples, "dispatch", "combine", kCutOrder));
+  ASSERT_TRUE(tasks.ok()) << tasks.status().message();
+  EXPECT_THAT(Before(*tasks, "dispatch#2"), ElementsAre("x"));
+  EXPECT_THAT(Before(*tasks, "there#2.counts"), ElementsAre("dispatch#2"));
+  EXPECT_THAT(Before(*tasks, "there#2"), ElementsAre("dispatch#2", "there#2.counts"));
+  EXPECT_THAT(Before(*tasks, "experts#2"), ElementsAre("there#2"));
+  EXPECT_THAT(Before(*tasks, "combine#join"), ElementsAre("combine#1", "combine#2"));
+  // What reads the range's output behind it waits until its parts are together.
+  EXPECT_THAT(Before(*tasks, "norm"), ElementsAre("x", "combine#join"));
+  EXPECT_EQ(StepOf(*tasks, "there#1").work.at(0).size, 2048);
+  EXPECT_EQ(StepOf(*tasks, "there#1.counts").work.at(0).size, 64);
+  EXPECT_EQ(StepOf(*tasks, "experts#2").work.at(0).size, 5e5);
+  EXPECT_EQ(StepOf(*tasks, "experts#2").time_s, 4);
+  EXPECT_EQ(StepOf(*tasks, "combine#join").work.at(0).size, 1024);
+  // Nothing else is put together: it is read inside.
+  EXPECT_EQ(tasks->tasks.size(), kCutOrder.size() + 4 + 1);
+}
+
+TEST(StepTasksTest, ACutAlongTheCapacitySendsNoCounts) {
+  const TrainingGraph graph = Layer();
+  const auto tasks = BuildStepTasks(graph, CutInTwo(CutAxis::kCapacity, "there", "back",
+                                                    {"x", "dispatch", "there#1", "there#2", "experts#1", "experts#2",
+                                                     "back#1", "back#2", "combine", "norm"}));
+  ASSERT_TRUE(tasks.ok()) << tasks.status().message();
+  EXPECT_THAT(Names(*tasks), Not(Contains(HasSubstr("counts"))));
+  EXPECT_THAT(Before(*tasks, "combine"), ElementsAre("back#join"));
+}
+
+TEST(StepTasksTest, TheBackwardPassReadsPartsWhereTheyLie) {
+  TrainingGraph graph = Layer();
+  graph.instructions.back().phase = Pass::kBackward;
+  const auto tasks = BuildStepTasks(graph, CutInTwo(CutAxis::kSamples, "dispatch", "combine", kCutOrder));
+  ASSERT_TRUE(tasks.ok()) << tasks.status().message();
+  EXPECT_THAT(Before(*tasks, "norm"), ElementsAre("x", "combine#2"));
+}
+
+TEST(StepTasksTest, CollectivesRunOnTheStreamThatTheyName) {
+  TrainingGraph graph = Layer();
+  Instruction sum = {.id = "sum", .op = InstructionOp::kAllReduce, .inputs = {"norm.y"}};
+  sum.bytes = 1e6;
+  sum.group_size = 4;
+  sum.ranks_per_node = 2;
+  graph.instructions.push_back(sum);
+  sum.id = "other";
+  sum.stream = StreamKind::kCopy;
+  graph.instructions.push_back(sum);
+  ASSERT_TRUE(ValidateTrainingGraph(graph).ok());
+  const StepTasks tasks = StepTaskBuilder(graph).Build({}, GivenOrder(graph));
+  EXPECT_EQ(tasks.graph.tasks[7].stream, StreamKind::kIntraNode);
+  EXPECT_EQ(tasks.graph.tasks[8].stream, StreamKind::kCopy);
+  EXPECT_EQ(tasks.graph.tasks[7].kind, TaskKind::kAllReduce);
+}
+
+std::string ErrorOf(const LancetAnswer& plan) {
+  const TrainingGraph graph = Layer();
+  return BuildStepTasks(graph, plan).status().message();
+}
+
+TEST(StepTasksTest, PlansThatNoStreamCanRunAreRefusedByName) {
+  auto order = kCutOrder;
+  std::swap(order[3], order[5]);
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "combine", order)),
+              HasSubstr("experts before there, which it reads, expected producers first"));
+  order = kCutOrder;
+  order[4] = "there#1";
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "combine", order)), HasSubstr("for the second time"));
+  order[4] = "there#3";
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "combine", order)),
+              HasSubstr("rules.lancet.order[4]: found there#3"));
+  order[4] = "there";
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "combine", order)), HasSubstr("found there,"));
+  order.pop_back();
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "combine", order)),
+              HasSubstr("found 11 launches, expected 12"));
+  EXPECT_THAT(ErrorOf(CutInTwo(CutAxis::kSamples, "dispatch", "nothing", kCutOrder)),
+              HasSubstr("rules.lancet.partitions[0]"));
+  LancetAnswer twice = CutInTwo(CutAxis::kSamples, "dispatch", "combine", kCutOrder);
+  twice.partitions.push_back(twice.partitions.front());
+  EXPECT_THAT(ErrorOf(twice), HasSubstr("partitions[1]"));
+}
+
+TEST(StepTasksTest, FieldsThatAnInstructionCannotHaveAreRefused) {
+  const auto error = [](auto change) {
+    TrainingGraph graph = Layer();
+    change(graph.instructions);
+    return ValidateTrainingGraph(graph).message();
+  };
+  using Instructions = std::vector<Instruction>;
+  EXPECT_THAT(error([](Instructions& all) { all[2].stream = StreamKind::kCompute; }),
+              HasSubstr("instructions[2] (there).stream"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].stream = StreamKind::kCopy; }), HasSubstr("(experts).stream"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].counts_bytes = 8; }), HasSubstr("countsBytes"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].work[0].size = 0; }), HasSubstr("work[0].size"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].work[0].key = CollectiveKey(); }), HasSubstr("expected a kernel"));
+  EXPECT_THAT(error([](Instructions& all) { all[2].work = all[3].work; }), HasSubstr("(there).work"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].output_bytes = {1, 2}; }), HasSubstr("outputBytes"));
+  EXPECT_THAT(error([](Instructions& all) { all[3].id = "there#join"; }), HasSubstr("a part of"));
+  EXPECT_THAT(error([](Instructions&) {}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace moeplan

@@ -1,0 +1,132 @@
+// Choices for a training step on the timeline that has contention and boundaries: what they cost, and that what does
+// not pay is taken back.
+#include "planner/lancet/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "models/cost/profile.h"
+#include "planner/rules/lancet.h"
+
+namespace moeplan::planner {
+namespace {
+
+Instruction Make(const std::string& id, InstructionOp op, double time_s, std::vector<std::string> inputs) {
+  Instruction one = {.id = id, .op = op, .time_s = time_s, .inputs = std::move(inputs), .outputs = {id + ".y"}};
+  if (!CollectiveOf(op)) return one;
+  one.bytes = 1e6;
+  one.group_size = 4;
+  one.ranks_per_node = 2;
+  for (int k = 1; k <= 4; ++k) one.part_times_s.push_back(time_s / k);
+  return one;
+}
+
+// Exchange of 8, experts of 8, exchange of 8: in two parts 20 instead of 24, in four 18.
+TrainingGraph Layer() {
+  TrainingGraph graph = {.max_parts = 4};
+  graph.instructions = {Make("x", InstructionOp::kMatmul, 1, {"tokens"}),
+                        Make("dispatch", InstructionOp::kDispatch, 0, {"x.y"}),
+                        Make("there", InstructionOp::kAllToAll, 8, {"dispatch.y"}),
+                        Make("experts", InstructionOp::kExpert, 8, {"there.y"}),
+                        Make("back", InstructionOp::kAllToAll, 8, {"experts.y"}),
+                        Make("combine", InstructionOp::kCombine, 0, {"back.y"}),
+                        Make("norm", InstructionOp::kLayerNorm, 1, {"combine.y"})};
+  return graph;
+}
+
+// Copies take a second a byte; experts and all-to-alls take `beside` times as long beside each other.
+Profile WithContention(double beside) {
+  Profile profile = {.cluster = {.nodes = 2, .gpus_per_node = 2}};
+  const auto line = [](double per_unit) { return MakeCostModel(AlphaBeta{0, per_unit}); };
+  const CollectiveKey exchange = {.collective = Collective::kAllToAll, .group = {4, 2}};
+  profile.collectives = {{exchange, line(1e-6)}};
+  const KernelKey product = {.kernel = Kernel::kExpertGemm};
+  const auto curve = [](double factor) { return MakeCostModel(LogLog{{{1e3, factor * 1e-6}, {1e9, factor}}}); };
+  profile.kernels = {{product, curve(1)}, {{.kernel = Kernel::kDeviceCopy}, line(1)}};
+  if (beside > 1) {
+    CollectiveKey slowed = exchange;
+    slowed.contention = Contention::kWithExpertGemm;
+    profile.collectives.push_back({slowed, line(beside * 1e-6)});
+    KernelKey slowed_product = product;
+    slowed_product.contention = Contention::kWithAllToAll;
+    profile.kernels.push_back({slowed_product, curve(beside)});
+  }
+  return profile;
+}
+
+double PlayedS(const TrainingGraph& graph, const Profile& profile, int parts) {
+  PriceNotes notes;
+  const TimedGraph timed = *TimeGraph(graph, &profile, notes);
+  Judge judge(graph, timed, &profile);
+  const StepChoice choice = {.ranges = parts > 1 ? std::vector<CutRange>{{2, 4, parts, 0}} : std::vector<CutRange>()};
+  return judge.Play(choice)->played.total_s;
+}
+
+TEST(JudgeTest, WithoutContentionAndBoundariesItIsTheTimelineOfTheSearch) {
+  EXPECT_NEAR(PlayedS(Layer(), WithContention(1), 1), 26, 1e-12);
+  EXPECT_NEAR(PlayedS(Layer(), WithContention(1), 2), 22, 1e-12);
+  EXPECT_NEAR(PlayedS(Layer(), WithContention(1), 4), 20, 1e-12);
+}
+
+TEST(JudgeTest, WhatRunsBesideIsSlowedDown) {
+  // Of two parts, 4 seconds run beside each other on two occasions, each at half the speed.
+  EXPECT_NEAR(PlayedS(Layer(), WithContention(2), 2), 22 + 8, 1e-9);
+  EXPECT_NEAR(PlayedS(Layer(), WithContention(2), 1), 26, 1e-12);
+}
+
+TEST(JudgeTest, BoundariesTakeTheirTime) {
+  TrainingGraph graph = Layer();
+  graph.instructions[4].output_bytes = {0.5};  // Half a second to put together.
+  graph.instructions[2].counts_bytes = 1e4;    // Not sent along the capacity.
+  EXPECT_NEAR(PlayedS(graph, WithContention(1), 2), 22.5, 1e-12);
+}
+
+TEST(JudgeTest, ACutThatContentionMakesLateIsTakenBack) {
+  const auto plan = [](double beside) {
+    const Profile profile = WithContention(beside);
+    return *PlanGraph(Layer(), &profile);
+  };
+  EXPECT_EQ(plan(1).lancet.partitions.size(), 1u);
+  EXPECT_NEAR(plan(1).lancet.time_s, 20, 1e-12);
+  EXPECT_TRUE(plan(2).lancet.partitions.empty());
+  EXPECT_NEAR(plan(2).lancet.time_s, 26, 1e-12);
+}
+
+TEST(JudgeTest, PartsThatBoundariesMakeLateAreFewer) {
+  TrainingGraph graph = Layer();
+  // Cut along samples from dispatch on: the counts of each part take 0.75 s in each exchange.
+  for (const int i : {2, 4}) graph.instructions[i].counts_bytes = 0.75e6;
+  graph.instructions[1].output_bytes = {0};
+  Profile profile = WithContention(1);
+  PriceNotes notes;
+  const TimedGraph timed = *TimeGraph(graph, &profile, notes);
+  Judge judge(graph, timed, &profile);
+  const std::vector<StepChoice> choices = {{.ranges = {{1, 5, 4, 0}}}, {}};
+  const JudgedChoice chosen = judge.Choose(choices, {});
+  ASSERT_EQ(chosen.choice.ranges.size(), 1u);
+  EXPECT_LT(chosen.choice.ranges[0].parts, 4);
+  for (const int parts : {2, 3, 4}) {
+    EXPECT_LE(chosen.played.total_s, judge.Play({.ranges = {{1, 5, parts, 0}}})->played.total_s + 1e-12);
+  }
+}
+
+TEST(JudgeTest, TheAnswerCarriesItsGraphAndItsTimeline) {
+  TrainingGraph graph = Layer();
+  for (Instruction& one : graph.instructions) one.output_bytes = {1e-3};
+  const Profile profile = WithContention(1);
+  const auto answer = PlanGraph(graph, &profile);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->graph, graph);
+  const LancetAnswer& lancet = answer->lancet;
+  ASSERT_EQ(lancet.partitions.size(), 1u);
+  EXPECT_EQ(lancet.partitions[0].joined.size(), 1u);
+  ASSERT_FALSE(lancet.timeline.empty());
+  EXPECT_EQ(lancet.timeline.size(), lancet.order.size() + 1);
+  double end_s = 0;
+  for (const TaskTiming& task : lancet.timeline) end_s = std::max(end_s, task.end_s);
+  EXPECT_EQ(end_s, lancet.time_s);
+  EXPECT_NEAR(lancet.unscheduled_exposed_s, 16, 1e-12);
+  EXPECT_LT(lancet.exposed_communication_s, 16);
+}
+
+}  // namespace
+}  // namespace moeplan::planner
