@@ -12,6 +12,7 @@ docs/python.md tells how it is used.
 from moeplan.torch.gradients import flush_weight_gradients, reduce_gradients
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.replace import Replacement, replace
+from moeplan.torch.scheduled import scheduled
 from moeplan.torch.side_by_side import micro_batches, side_by_side
 from moeplan.torch.world import World, init
 
@@ -24,5 +25,6 @@ __all__ = [
     "micro_batches",
     "reduce_gradients",
     "replace",
+    "scheduled",
     "side_by_side",
 ]

@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import sys
 import weakref
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
+from moeplan.torch.deferred import Deferred, Use
+from moeplan.torch.layer_schedule import LayerSchedule
 from moeplan.torch.passes import Pass, Passes, Reused
 from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
@@ -21,42 +23,58 @@ from moeplan.torch.side_by_side import lane, others_turn
 from moeplan.torch.world import World
 
 
-def _go_forward(
-    ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, parameters: tuple[torch.Tensor, ...]
-) -> torch.Tensor:
+class _Call(NamedTuple):
+    """A forward pass that autograd is to know. ``beside``: what runs while its backward pass is under way; ``waits``: where
+    its weight gradients are left."""
+
+    layer: MoELayer
+    batch: BatchInParts | None
+    needed: bool
+    lane: int
+    beside: Sequence[Deferred] = ()
+    waits: Use | None = None
+
+
+def _go_forward(ctx: Any, call: _Call, x: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
     output = torch.empty_like(x)
-    ctx.layer = layer
-    ctx.under_way = layer._forward(batch, x, output, parameters)
-    ctx.under_way.over = not needed
+    ctx.layer = call.layer
+    ctx.under_way = call.layer._forward(call, x, output, parameters)
+    ctx.under_way.over = not call.needed
     ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
     return output
 
 
 class _Run(torch.autograd.Function):
-    """The layer as a function of its input and its parameters."""
+    """The layer as a function of its input and its parameters, or of what stands for them (``Deferred.open``)."""
 
     @staticmethod
     def forward(
-        ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
+        ctx: Any, call: _Call, token: torch.Tensor | None, x: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        return _go_forward(ctx, layer, batch, needed, x, parameters)
+        output = _go_forward(ctx, call, x, parameters)
+        ctx.beside = call.beside
+        if call.lane != 0:
+            with call.layer.world._behind_stream():
+                ctx.under_way.finish()
+        return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
-        return (None, None, None, *ctx.layer._backward(ctx.under_way, gradient.contiguous()))
+        ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
+        for deferred in ctx.beside:
+            deferred.run()
+        return (None, None, *ctx.layer._end_backward(ctx.under_way))
 
 
 class _Begin(torch.autograd.Function):
     """The layer's forward pass, whose rows are there once `_End` has taken them. Going back it finishes what that began."""
 
     @staticmethod
-    def forward(
-        ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
-    ) -> torch.Tensor:
-        output = _go_forward(ctx, layer, batch, needed, x, parameters)
-        layer._passes.begun = ctx.under_way
+    def forward(ctx: Any, call: _Call, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        output = _go_forward(ctx, call, x, parameters)
+        call.layer._passes.begun = ctx.under_way
         return output
 
     @staticmethod
@@ -64,7 +82,7 @@ class _Begin(torch.autograd.Function):
     def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _ = ctx.saved_tensors  # Raises where they have changed.
         others_turn()
-        return (None, None, None, *ctx.layer._end_backward(ctx.under_way))
+        return (None, *ctx.layer._end_backward(ctx.under_way))
 
 
 class _End(torch.autograd.Function):
@@ -251,12 +269,33 @@ class MoELayer(ShardedWeights):
             raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
         parameters = [getattr(self, name) for name in self._names]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
+        x = x.contiguous()
+        schedule = self._passes.schedule
+        if schedule is not None:
+            return self._run_scheduled(schedule, _Call(self, batch, needed, schedule.lane), x, parameters)
         if lane() == 0:
-            return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
-        rows = _Begin.apply(self, batch, needed, x.contiguous(), *parameters)
+            return _Run.apply(_Call(self, batch, needed, 0), None, x, *parameters)
+        rows = _Begin.apply(_Call(self, batch, needed, lane()), x, *parameters)
         under_way, self._passes.begun = self._passes.begun, None
         others_turn()
         return _End.apply(self, under_way, rows)
+
+    def _run_scheduled(
+        self, schedule: LayerSchedule, call: _Call, x: torch.Tensor, parameters: list[torch.Tensor]
+    ) -> torch.Tensor:
+        if lane() != 0:
+            raise mismatch("side_by_side", "a layer that runs under a schedule", "parts outside of moeplan.torch.scheduled")
+        experts = self._expert_parameters()
+        deferred, token = schedule.own(experts)
+        if deferred is not None:
+            call = call._replace(waits=Use(deferred, *experts))
+            # Autograd comes to them by way of the token.
+            parameters = [one if name in library.ROUTER else one.detach() for name, one in zip(self._names, parameters)]
+        call = call._replace(beside=schedule.begin())
+        return _Run.apply(call, token, x, *parameters)
+
+    def _expert_parameters(self) -> list[torch.Tensor]:
+        return [getattr(self, name) for name in self._names if name not in library.ROUTER]
 
     def _weights(self, tensors: list[torch.Tensor]) -> library.Weights:
         """What the library takes: ``tensors`` are those of the layer's own, in their order, and then the correction bias."""
@@ -279,12 +318,12 @@ class MoELayer(ShardedWeights):
         return self._handle
 
     def _forward(
-        self, batch: BatchInParts | None, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
+        self, call: _Call, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
     ) -> Pass:
-        handle, passes = self._open(), self._passes
+        handle, passes, batch = self._open(), self._passes, call.batch
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
-        with self.world._behind_stream(lane()):
+        with self.world._behind_stream(call.lane):
             held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
             if self.correction_bias is not None:
                 held.append(self._memory("correction_bias", self.correction_bias))
@@ -294,7 +333,8 @@ class MoELayer(ShardedWeights):
                 made = library.create("layer_forward", handle, *given)
             else:
                 made = library.create("batch_forward", batch._handle, *given)
-        passes.last = under_way = Pass(made, tokens, lane(), held)
+        passes.last = under_way = Pass(made, tokens, call.lane, held)
+        under_way.waits = call.waits
         if under_way.lane != 0:
             under_way.moving = (x, output)
         return under_way
@@ -354,20 +394,16 @@ class MoELayer(ShardedWeights):
                 found.append(one.clone() if self.world.on_card else one)
         return found
 
-    def _backward(self, under_way: Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
-        """The gradients of the input and of every parameter."""
-        self._begin_backward(under_way, gradient)
-        return self._end_backward(under_way)
-
     def _begin_backward(self, under_way: Pass, gradient: torch.Tensor) -> None:
         self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
-        names = self._router_names if self.defer_weight_gradients else self._names
+        later = self._comes_later(under_way)
+        names = self._router_names if later else self._names
         with self.world._behind_stream():
             room = self._room(under_way, names)
             under_way.moving = (gradient, input_gradient, names, room)
             given = (under_way.handle, gradient.data_ptr(), input_gradient.data_ptr())
-            if self.defer_weight_gradients:
+            if later:
                 bias = room[1].data_ptr() if len(room) > 1 else None
                 library.call("pass_backward_of_input", *given, room[0].data_ptr(), bias)
             else:
@@ -378,7 +414,9 @@ class MoELayer(ShardedWeights):
         with self.world._behind_stream():
             _, input_gradient, names, room = under_way.finish()
             found: list[torch.Tensor | None] = [input_gradient, *self._found(names, room)]
-        if self.defer_weight_gradients:
+        if under_way.waits is not None:
+            under_way.waits.leave(lambda: [gradient for _, gradient in self._weight_gradients_of(under_way)])
+        elif self.defer_weight_gradients:
             self._passes.deferred.append(under_way)
         else:
             under_way.over = True
@@ -390,23 +428,31 @@ class MoELayer(ShardedWeights):
         Not collective: it exchanges nothing.
         """
         deferred, self._passes.deferred = self._passes.deferred, []
-        parameters = [getattr(self, name) for name in self._names]
         for under_way in deferred:
-            self._passes.reduced = False
-            with self.world._behind_stream():
-                room = self._room(under_way, self._names)
-                library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
-                under_way.finish()
-                found = self._found(self._names, room)
-            del room
-            under_way.over = True
-            for name, parameter, gradient in zip(self._names, parameters, found):
-                if name in library.ROUTER or not parameter.requires_grad:
+            for parameter, gradient in self._weight_gradients_of(under_way):
+                if not parameter.requires_grad:
                     continue
                 if parameter.grad is None:
                     parameter.grad = gradient
                 else:
                     parameter.grad += gradient
+
+    def _comes_later(self, under_way: Pass) -> bool:
+        """Whether the backward pass leaves the weight gradients."""
+        return self.defer_weight_gradients or under_way.waits is not None
+
+    def _weight_gradients_of(self, under_way: Pass) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What the backward pass has left: the parameters of the experts, each with its gradient."""
+        self._passes.reduced = False
+        with self.world._behind_stream():
+            room = self._room(under_way, self._names)
+            library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
+            under_way.finish()
+            found = self._found(self._names, room)
+        del room
+        under_way.over = True
+        of_experts = [gradient for name, gradient in zip(self._names, found) if name not in library.ROUTER]
+        return list(zip(self._expert_parameters(), of_experts))
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Their gradients, summed over all source batches; zero where there is none. Collective; the same on all ranks.

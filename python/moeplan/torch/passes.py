@@ -14,7 +14,7 @@ from moeplan import library
 class Pass:
     """A forward pass under way: keeps what its backward pass needs."""
 
-    __slots__ = ("handle", "tokens", "lane", "held", "moving", "over", "free")
+    __slots__ = ("handle", "tokens", "lane", "held", "moving", "over", "waits", "free")
 
     def __init__(self, handle: ctypes.c_void_p, tokens: int, lane: int, held: list[torch.Tensor]) -> None:
         self.handle = handle
@@ -23,6 +23,7 @@ class Pass:
         self.held = held  # Whose memory the library reads.
         self.moving: Any = None  # What a call that runs beside others reads and writes until it is finished.
         self.over = False  # Its gradients are there, or nobody wants them.
+        self.waits: Any = None  # The Use of a schedule that its weight gradients are left to.
         self.free = library.function("pass_free")
 
     def finish(self) -> Any:
@@ -41,13 +42,14 @@ class Pass:
 class Passes:
     """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
 
-    __slots__ = ("last", "begun", "deferred", "reduced", "floats", "gradients")
+    __slots__ = ("last", "begun", "deferred", "reduced", "floats", "gradients", "schedule")
 
     def __init__(self) -> None:
         self.last: Pass | None = None
         self.begun: Pass | None = None  # Until `_End` has it.
         self.deferred: list[Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
+        self.schedule: Any = None  # The LayerSchedule that the layer runs under.
         # On a card: what the library takes as float and the layer has as BF16, and, by stream and name, the memory of
         # gradients of matrices.
         self.floats: dict[str, torch.Tensor] = {}

@@ -1,0 +1,376 @@
+"""What the ranks of scheduled_test.py run, as torch_ranks.py does."""
+
+import torch
+import torch.distributed as dist
+import torch.utils.checkpoint
+from small_gpt import SmallGpt
+from torch_ranks import close, expect_raises, main
+
+import moeplan
+import moeplan.torch
+from moeplan.torch import deferred, layer
+
+# Of two MoE layers, blocks 1 and 3. Backward passes come to block 3 first.
+BESIDE = {
+    "blocks.3.mlp.all_to_all2.dx": ["norm.dw", "head.dw"],
+    "blocks.1.mlp.all_to_all2.dx": ["blocks.3.mlp.experts.dw", "blocks.3.attention.qkv.dw", "blocks.2.mlp.dw"],
+    "blocks.1.mlp.all_to_all1.dx": [
+        "blocks.3.attention.out.dw",
+        "blocks.2.norm2.dw",
+        "blocks.3.norm1.dw",
+        "blocks.1.mlp.experts.dw",
+        "blocks.3.mlp.gate.dw",
+    ],
+}
+
+
+def answer_of(beside, **more):
+    entries = [{"instruction": name, "allToAll": exchange} for exchange, names in beside.items() for name in names]
+    lancet = {"weightGradients": entries, "partitions": [], "unscheduledTimeS": 2, "timeS": 1, "order": [], **more}
+    return {"rules": {"lancet": lancet}}
+
+
+def plan_of(ranks, **changes):
+    shape = {"batch": 2, "sequenceLength": 8, "modelDim": 8, "hiddenDim": 12, "experts": 4, "topK": 2, "capacityFactor": 1.0}
+    workload = {"layer": {**shape, "expertBias": True, **changes}, "layout": {"expertParallel": ranks}, "phase": "TRAINING"}
+    return {"workload": workload, "best": {"schedule": "BASELINE", "chunks": 1, "partitionDegree": 1}}
+
+
+class Runs:
+    """A model with and without a schedule: alike, whatever is done with it."""
+
+    def __init__(self, world, dtype=torch.float32, layer_fields=None, **model):
+        self.world = world
+        plan = plan_of(world.ranks, **(layer_fields or {}))
+        self.models = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            self.models.append(SmallGpt(lambda i: moeplan.torch.MoELayer(plan, world, seed=i), **model))
+        self.plain, self.planned = self.models
+        self.answer = answer_of(BESIDE)
+
+    def text(self, seed):
+        generator = torch.Generator().manual_seed(100 * seed + self.world.rank)
+        return torch.randint(0, 16, (2, 9), generator=generator)
+
+    def step(self, model, seed, parts=1):
+        torch.manual_seed(seed)
+        losses = []
+        for part in range(parts):
+            loss = model(self.text(10 * seed + part)) / parts
+            loss.backward()
+            losses.append(loss.detach())
+        return losses
+
+    def expect_alike(self, seeds=(1, 2), exactly=(), **how):
+        """Gradients of a step after another; those of ``exactly`` to the bit."""
+        for seed in seeds:
+            losses = self.step(self.plain, seed, **how)
+            with moeplan.torch.scheduled(self.planned, self.answer):
+                found = self.step(self.planned, seed, **how)
+            assert torch.equal(torch.stack(found), torch.stack(losses)), (found, losses)
+            self.compare(exactly)
+
+    def compare(self, exactly=()):
+        for (name, one), (_, other) in zip(self.plain.named_parameters(), self.planned.named_parameters()):
+            assert (one.grad is None) == (other.grad is None), name
+            if one.grad is None:
+                continue
+            close(other.grad, one.grad, name, tolerance=1e-6)
+            assert not any(name.startswith(part) for part in exactly) or torch.equal(one.grad, other.grad), name
+            assert other.grad.dtype == other.dtype and other.grad.shape == other.shape
+
+    def zero(self):
+        for model in self.models:
+            model.zero_grad(set_to_none=True)
+
+
+def gradients(world):
+    """Steps, micro-batches, replicas, an optimizer."""
+    runs = Runs(world)
+    runs.expect_alike(exactly=("blocks", "norm"))
+    assert runs.planned.blocks[3].mlp.up.grad is not None
+    runs.zero()
+    runs.expect_alike(parts=3)
+    for model in runs.models:
+        moeplan.torch.reduce_gradients(model)
+    runs.compare()
+    for (name, one), (_, other) in zip(
+        runs.plain.blocks[1].mlp.full_gradients().items(), runs.planned.blocks[1].mlp.full_gradients().items()
+    ):
+        assert one is other is None or torch.allclose(one, other, atol=1e-6), name
+
+    # Ten steps of an optimizer, the whole training inside of one context.
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in runs.models]
+    losses = [[], []]
+    with moeplan.torch.scheduled(runs.planned, runs.answer):
+        for i, (model, optimizer) in enumerate(zip(runs.models, optimizers)):
+            for seed in range(10):
+                optimizer.zero_grad()
+                losses[i] += runs.step(model, seed)
+                moeplan.torch.reduce_gradients(model)
+                optimizer.step()
+    close(torch.stack(losses[1]), torch.stack(losses[0]), "losses", 1e-5)
+
+    # Two forward passes before their backward passes, in either order.
+    runs = Runs(world)
+    for order in ((0, 1), (1, 0)):
+        for i, model in enumerate(runs.models):
+            answer = runs.answer if i == 1 else answer_of({})
+            with moeplan.torch.scheduled(model, answer):
+                made = [model(runs.text(seed)) for seed in (1, 2)]
+                for one in order:
+                    made[one].backward()
+        runs.compare()
+
+    # A graph that is gone back through twice, and one after the end of the context.
+    for i, model in enumerate(runs.models):
+        with moeplan.torch.scheduled(model, runs.answer if i == 1 else answer_of({})):
+            loss = model(runs.text(5))
+            later = model(runs.text(6))
+        later.backward()
+        del later
+    runs.compare()
+
+
+def special_models(world):
+    """Dropout, recomputation of both kinds, frozen parameters, evaluation, hooks, capacities, shared experts."""
+    runs = Runs(world, dropout=0.3)
+    runs.expect_alike(exactly=("blocks", "norm"))
+    for reentrant in (False, True):
+        recompute = lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant)  # noqa: B023, E731
+        runs = Runs(world, dropout=0.3, recompute=recompute)
+        runs.expect_alike(exactly=("blocks", "norm"), parts=2)
+        only_moe = lambda function, x: recompute(function, x) if hasattr(function.mlp, "gate") else function(x)  # noqa: B023, E731
+        runs = Runs(world, recompute=only_moe)
+        runs.expect_alike(exactly=("blocks", "norm"), parts=2)
+
+    runs = Runs(world)
+    for model in runs.models:
+        model.blocks[3].attention.qkv.weight.requires_grad_(False)
+        model.blocks[3].attention.out.requires_grad_(False)
+        model.blocks[3].mlp.requires_grad_(False)
+        model.norm.bias.requires_grad_(False)
+    runs.expect_alike(exactly=("blocks", "norm"))
+    assert runs.planned.blocks[3].attention.qkv.weight.grad is None and runs.planned.blocks[3].attention.qkv.bias.grad is not None
+
+    # Nothing in front of the first MoE layer learns, so no backward pass comes to its exchange.
+    runs = Runs(world)
+    for model in runs.models:
+        model.requires_grad_(False)
+        model.blocks[2].requires_grad_(True)
+        model.blocks[3].requires_grad_(True)
+    runs.expect_alike(exactly=("blocks",))
+    assert runs.planned.blocks[2].mlp.up.grad is not None and runs.planned.blocks[3].mlp.up.grad is not None
+
+    runs = Runs(world)
+    with moeplan.torch.scheduled(runs.planned, runs.answer):
+        with torch.no_grad():
+            assert torch.equal(runs.planned(runs.text(1)), runs.plain(runs.text(1)))
+        runs.planned.eval()
+        assert torch.equal(runs.planned(runs.text(1)), runs.plain(runs.text(1)))
+        with torch.inference_mode():
+            assert torch.equal(runs.planned(runs.text(1)), runs.plain(runs.text(1)))
+        runs.planned.train()
+    runs.expect_alike(exactly=("blocks", "norm"))
+
+    runs = Runs(world)
+    seen = {id(model): [] for model in runs.models}
+    for model in runs.models:
+        model.head.weight.register_hook(lambda g, model=model: seen[id(model)].append("head") or g.clamp(-1e-3, 1e-3))
+        model.blocks[3].mlp.up.register_hook(lambda g, model=model: seen[id(model)].append("up") or 2 * g)
+        for path in ("blocks.3.attention.out", "norm"):
+            module = model.get_submodule(path)
+            module.register_full_backward_hook(lambda m, i, o, model=model, path=path: seen[id(model)].append(path) or None)
+            module.register_forward_hook(lambda m, i, o: 1.5 * o)
+    runs.expect_alike(exactly=("blocks", "norm"))
+    assert sorted(seen[id(runs.plain)]) == sorted(seen[id(runs.planned)]), seen
+
+    for fields in ({"sharedHiddenDim": 8}, {"capacityFactor": 0.0}, {"router": {"bias": True}}):
+        Runs(world, layer_fields=fields).expect_alike(exactly=("blocks", "norm"))
+
+    # Under autocast products wait; the rest comes at once.
+    runs = Runs(world)
+    x, seed = runs.text(1), torch.ones(())
+    for model in runs.models:
+        model.blocks[1].mlp.register_forward_pre_hook(lambda m, inputs: (inputs[0].float(),))
+        model.blocks[3].mlp.register_forward_pre_hook(lambda m, inputs: (inputs[0].float(),))
+    for i, model in enumerate(runs.models):
+        with moeplan.torch.scheduled(model, runs.answer if i == 1 else answer_of({})):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(x)
+            loss.backward(seed)
+    for (name, one), (_, other) in zip(runs.plain.named_parameters(), runs.planned.named_parameters()):
+        close(other.grad, one.grad, name, tolerance=1e-2)
+
+
+def distributed_data_parallel(world):
+    """The reducer hears of every gradient once, when it is there."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    for unused in (False, True):
+        runs = Runs(world, layer_fields={"sharedHiddenDim": 8})
+        wrapped = []
+        for model in runs.models:
+            ignored = [name for name, one in model.named_parameters() if getattr(one, "allreduce", True) is False]
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+            wrapped.append(DistributedDataParallel(model, find_unused_parameters=unused, bucket_cap_mb=0.001))
+        for names in (runs.answer, answer_of({f"module.{k}": [f"module.{v}" for v in vs] for k, vs in BESIDE.items()})):
+            for seed in (1, 2):
+                for i, model in enumerate(wrapped):
+                    with moeplan.torch.scheduled(model, names if i == 1 else answer_of({})):
+                        with model.no_sync():
+                            model(runs.text(seed)).backward()
+                        model(runs.text(seed + 5)).backward()
+                    moeplan.torch.reduce_gradients(model, experts_only=True)
+                runs.compare()
+    # Alike on all ranks, so that they were summed after they were there.
+    for name, one in runs.planned.named_parameters():
+        if getattr(one, "allreduce", True):
+            all_ranks = [torch.empty_like(one) for _ in range(world.ranks)]
+            dist.all_gather(all_ranks, one.grad)
+            assert torch.equal(all_ranks[0], all_ranks[1]), name
+
+
+def order(world):
+    """What is named runs between the start and the end of that layer's backward pass, and its exchange is under way."""
+    runs = Runs(world)
+    model, events = runs.planned, []
+    names = {id(one): name for name, one in model.named_parameters()}
+    paths = {id(model.blocks[i].mlp): f"blocks.{i}.mlp" for i in (1, 3)}
+    begin, end = layer.MoELayer._begin_backward, layer.MoELayer._end_backward
+    leave = deferred.Use.leave
+
+    def watched_leave(use, compute):
+        of = [names[id(one)] for one in use.parameters if one is not None][0]
+        leave(use, lambda: events.append(("dw", of)) or compute())
+
+    def watched(kind, function):
+        def call(self, *arguments):
+            events.append((kind, paths[id(self)]))
+            return function(self, *arguments)
+
+        return call
+
+    deferred.Use.leave = watched_leave
+    layer.MoELayer._begin_backward = watched("starts", begin)
+    layer.MoELayer._end_backward = watched("ends", end)
+    try:
+        for _ in range(2):
+            events.clear()
+            with moeplan.torch.scheduled(model, runs.answer):
+                runs.step(model, 1)
+            check_order(events)
+    finally:
+        deferred.Use.leave = leave
+        layer.MoELayer._begin_backward, layer.MoELayer._end_backward = begin, end
+
+
+def check_order(events):
+    assert events == [
+        ("starts", "blocks.3.mlp"),
+        ("dw", "norm.weight"),
+        ("dw", "tokens.weight"),
+        ("ends", "blocks.3.mlp"),
+        ("starts", "blocks.1.mlp"),
+        ("dw", "blocks.3.mlp.up"),
+        ("dw", "blocks.3.attention.qkv.weight"),
+        ("dw", "blocks.2.mlp.down"),
+        ("dw", "blocks.2.mlp.up"),
+        ("dw", "blocks.3.attention.out.weight"),
+        ("dw", "blocks.2.norm2.weight"),
+        ("dw", "blocks.3.norm1.weight"),
+        ("ends", "blocks.1.mlp"),
+    ], events
+
+
+def refusals(world):
+    """What the model has not, or this version does not run; the model is as it was, whatever happens inside."""
+    runs = Runs(world)
+    model = runs.planned
+    exchange = "blocks.3.mlp.all_to_all2.dx"
+    scheduled = lambda *arguments, **how: moeplan.torch.scheduled(model, *arguments, **how).__enter__()  # noqa: E731
+
+    for name in (
+        "nothing.dw", "norm", "norm.dx", "blocks.0.dw", "blocks.0.attention.dropout.dw", "blocks.3.mlp.dw", "blocks.0.mlp.gate.dw",
+        "blocks.3.mlp.up.dw", ".dw", "",
+    ):  # fmt: skip
+        refused = expect_raises(moeplan.InvalidInput, lambda: scheduled(answer_of({exchange: ["norm.dw", name]})), "found ")
+        assert (refused.field, refused.found) == ("rules.lancet.weightGradients", name), refused
+    for name in ("blocks.0.mlp.all_to_all2.dx", "blocks.3.mlp.all_to_all2", "blocks.3.mlp.all_to_all3.dx", "all_to_all1.dx"):
+        refused = expect_raises(moeplan.InvalidInput, lambda: scheduled(answer_of({name: ["norm.dw"]})), name)
+        assert refused.found == name, refused
+    expect_raises(moeplan.InvalidInput, lambda: scheduled(answer_of({"a.all_to_all1.dx": ["b.dw"]})), "found b.dw, a.all_to_all1.dx")
+    expect_raises(moeplan.InvalidInput, lambda: scheduled(answer_of({exchange: ["norm.dw", "norm.dw"]})), "norm.dw twice")
+    expect_raises(
+        moeplan.InvalidInput, lambda: scheduled(answer_of({exchange: ["blocks.3.mlp.experts.dw"]})), "beside what brings its rows"
+    )
+    waiting = {exchange: ["blocks.1.mlp.experts.dw"], "blocks.1.mlp.all_to_all1.dx": ["blocks.3.mlp.experts.dw"]}
+    expect_raises(moeplan.InvalidInput, lambda: scheduled(answer_of(waiting)), "each other")
+    for answer in ({}, {"rules": {}}, {"rules": {"lancet": None}}, None, [], {"rules": {"parm": {}}}):
+        refused = expect_raises(moeplan.InvalidInput, lambda: scheduled(answer), "plan --graph")
+        assert refused.field == "rules.lancet", refused
+    expect_raises(moeplan.InvalidInput, lambda: scheduled({"rules": {"lancet": {"weightGradients": ["norm.dw"]}}}), "[0]")
+    expect_raises(moeplan.InvalidInput, lambda: scheduled(runs.answer, without="nothing"), "without")
+
+    ranges = answer_of(BESIDE, partitions=[{"first": "blocks.0.norm1", "last": "blocks.1.mlp.combine", "parts": 2, "timeS": 1}])
+    refused = expect_raises(moeplan.UnavailableHere, lambda: scheduled(ranges), "found 1 ranges of the forward pass")
+    assert refused.code == "UNIMPLEMENTED"
+    for without in ("partition", ("partition", "weight-gradients")):
+        with moeplan.torch.scheduled(model, ranges, without=without):
+            assert ("forward" in vars(model.norm)) == (without == "partition")
+    with moeplan.torch.scheduled(model, answer_of({"nothing.all_to_all1.dx": ["nothing.dw"]}), without="weight-gradients"):
+        pass
+    expect_untouched(model)
+
+    # Who cannot wait is told by the first forward pass; what is under a schedule is not put under another, nor cut in parts.
+    with moeplan.torch.scheduled(model, answer_of({"blocks.1.mlp.all_to_all2.dx": ["tokens.dw"]})):
+        refused = expect_raises(moeplan.InvalidInput, lambda: runs.step(model, 1), "Embedding")
+        assert refused.field == "tokens.dw", refused
+        expect_raises(moeplan.InvalidInput, lambda: scheduled(runs.answer), "one schedule at a time")
+        assert model.blocks[1].mlp._passes.schedule is not None
+        rows = torch.zeros(16, 8)
+        part = lambda: model.blocks[1].mlp(rows)  # noqa: E731
+        expect_raises(moeplan.InvalidInput, lambda: moeplan.torch.side_by_side(world, part, part), "side_by_side")
+    expect_untouched(model)
+
+    def failing():
+        with moeplan.torch.scheduled(model, runs.answer):
+            runs.step(model, 1)
+            raise KeyError("inside")
+
+    expect_raises(KeyError, failing, "inside")
+    expect_untouched(model)
+
+    # A backward pass that fails half way leaves nothing to the next one.
+    runs.zero()
+    with moeplan.torch.scheduled(model, runs.answer):
+        fails = model.blocks[2].norm1.weight.register_hook(lambda _: 1 / 0)
+        expect_raises(ZeroDivisionError, lambda: model(runs.text(1)).backward(), "division")
+        fails.remove()
+    runs.zero()
+    runs.expect_alike(exactly=("blocks", "norm"))
+
+    # Others have replaced a forward before; states and copies are as ever.
+    norm, own = model.norm, model.norm.forward
+    norm.forward = lambda x: own(x)
+    mine = norm.forward
+    state = {name: one.clone() for name, one in model.state_dict().items()}
+    with moeplan.torch.scheduled(model, runs.answer):
+        assert norm.forward is not mine
+        assert list(model.state_dict()) == list(state)
+        runs.step(model, 1)
+    assert norm.forward is mine
+    del norm.forward
+    model.load_state_dict(state)
+    expect_untouched(model)
+
+
+def expect_untouched(model):
+    for path, module in model.named_modules():
+        assert "forward" not in vars(module), path
+        assert not isinstance(module, moeplan.torch.MoELayer) or module._passes.schedule is None, path
+
+
+if __name__ == "__main__":
+    main(globals())
