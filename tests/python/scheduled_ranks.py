@@ -9,6 +9,7 @@ from torch_ranks import close, expect_raises, main
 import moeplan
 import moeplan.torch
 from moeplan.torch import deferred, layer
+from moeplan.torch.replace import ReplacedBlock
 
 # Of two MoE layers, blocks 1 and 3. Backward passes come to block 3 first.
 BESIDE = {
@@ -123,13 +124,20 @@ def gradients(world):
                     made[one].backward()
         runs.compare()
 
-    # A graph that is gone back through twice, and one after the end of the context.
+    # A graph that is gone back through after the end of the context; and one behind an exchange, without it: for the gradient
+    # of its input alone, and twice as a whole.
+    h = torch.randn(4, 8, generator=torch.Generator().manual_seed(world.rank), requires_grad=True)
+    inputs = []
     for i, model in enumerate(runs.models):
         with moeplan.torch.scheduled(model, runs.answer if i == 1 else answer_of({})):
-            loss = model(runs.text(5))
             later = model(runs.text(6))
+            model.blocks[3].mlp(h)
+            part = model.head(model.norm(h)).square().sum()
+            inputs += torch.autograd.grad(part, h, retain_graph=True)
+            part.backward(retain_graph=True)
+            part.backward()
         later.backward()
-        del later
+    assert torch.equal(*inputs)
     runs.compare()
 
 
@@ -237,6 +245,9 @@ def order(world):
     runs = Runs(world)
     model, events = runs.planned, []
     names = {id(one): name for name, one in model.named_parameters()}
+    with moeplan.torch.scheduled(model, runs.answer):
+        lanes = [model.blocks[i].mlp._passes.schedule.lane for i in (1, 3)]
+        assert sorted(lanes) == [1, 2], "a layer's weight gradients run beside an exchange of the other"
     paths = {id(model.blocks[i].mlp): f"blocks.{i}.mlp" for i in (1, 3)}
     begin, end = layer.MoELayer._begin_backward, layer.MoELayer._end_backward
     leave = deferred.Use.leave
@@ -261,6 +272,21 @@ def order(world):
             with moeplan.torch.scheduled(model, runs.answer):
                 runs.step(model, 1)
             check_order(events)
+        # The same where the layer is in a block that stands for one of the model's own.
+        for i in (1, 3):
+            model.blocks[i].mlp = ReplacedBlock(model.blocks[i].mlp, None)
+        inside = {f"{k.replace('.mlp.', '.mlp.layer.')}": v for k, v in BESIDE.items()}
+        for beside in (BESIDE, inside):
+            events.clear()
+            with moeplan.torch.scheduled(model, answer_of(beside)):
+                runs.step(model, 1)
+            check_order(events)
+        # The order of launches counts, where the plan says it.
+        launched = ["head.dw", "blocks.1.mlp.all_to_all2.dx", "norm.dw"]
+        events.clear()
+        with moeplan.torch.scheduled(model, answer_of({"blocks.1.mlp.all_to_all2.dx": ["norm.dw", "head.dw"]}, order=launched)):
+            runs.step(model, 1)
+        assert events[3:5] == [("dw", "tokens.weight"), ("dw", "norm.weight")], events
     finally:
         deferred.Use.leave = leave
         layer.MoELayer._begin_backward, layer.MoELayer._end_backward = begin, end
@@ -275,6 +301,8 @@ def check_order(events):
         ("starts", "blocks.1.mlp"),
         ("dw", "blocks.3.mlp.up"),
         ("dw", "blocks.3.attention.qkv.weight"),
+        ("dw", "blocks.2.mlp.up"),
+        ("dw", "blocks.2.mlp.down"),
         ("dw", "blocks.2.mlp.down"),
         ("dw", "blocks.2.mlp.up"),
         ("dw", "blocks.3.attention.out.weight"),

@@ -35,9 +35,8 @@ class Deferred:
         return self._uses
 
     def leave(self, use: int, compute: Callable[[], Any]) -> None:
-        """``compute`` gives Gradients, and holds no part of autograd's graph. What was left of that use before is forgotten:
-        a backward pass that has failed, or that asked for no gradient of parameters, may be followed by another."""
-        self._done.pop(use, None)
+        """``compute`` gives Gradients, and holds no part of autograd's graph. It takes the place of what was left of that use
+        before, by a backward pass that has failed or that asked for no gradient of parameters."""
         self._due[use] = compute
 
     def run(self) -> None:

@@ -45,7 +45,8 @@ def _go_forward(ctx: Any, call: _Call, x: torch.Tensor, parameters: tuple[torch.
 
 
 class _Run(torch.autograd.Function):
-    """The layer as a function of its input and its parameters, or of what stands for them (``Deferred.open``)."""
+    """The layer as a function of its input and its parameters. ``token``: stands for those of the experts where their
+    gradients are left (``Deferred.open``)."""
 
     @staticmethod
     def forward(
@@ -289,8 +290,6 @@ class MoELayer(ShardedWeights):
         deferred, token = schedule.own(experts)
         if deferred is not None:
             call = call._replace(waits=Use(deferred, *experts))
-            # Autograd comes to them by way of the token.
-            parameters = [one if name in library.ROUTER else one.detach() for name, one in zip(self._names, parameters)]
         call = call._replace(beside=schedule.begin())
         return _Run.apply(call, token, x, *parameters)
 

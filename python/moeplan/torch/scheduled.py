@@ -106,6 +106,8 @@ def _resolved(model: torch.nn.Module, plan: _Plan) -> list[_Pair]:
             "PATH.dw of a module with parameters, and PATH.all_to_all1.dx or PATH.all_to_all2.dx of an MoELayer",
         )
     for pair in pairs:
+        if sum(pair.module is other.module for other in pairs) > 1 and not isinstance(pair.module, MoELayer):
+            raise mismatch(f"{_PLACE}.weightGradients", f"{pair.path}, a module of two paths, twice", "each module once")
         if pair.of_experts and pair.module is pair.beside and pair.exchange == 0:
             raise mismatch(f"{_PLACE}.weightGradients", f"{pair.path}.dw beside what brings its rows", "an exchange behind that")
     return [pair for pair in pairs if not (pair.of_experts and pair.module is pair.beside)]
