@@ -18,8 +18,8 @@ class Leaving:
     """Makes ``module``, at ``path`` of its model, leave the gradients of its own parameters: to what ``slots`` has for it, or
     to autograd's next turn. After ``end`` it is as ever.
 
-    What can wait: torch.nn.functional.linear and layer_norm, products with a matrix (``x @ w``, ``x @ w.T``, torch.addmm)
-    and elementwise ones with a vector, of a parameter as it is; under autocast the products alone.
+    What can wait: torch.nn.functional.linear, layer_norm and rms_norm, products with a matrix (``x @ w``, ``x @ w.T``,
+    torch.addmm) and elementwise ones with a vector, of a parameter as it is; under autocast the products alone.
     """
 
     def __init__(self, path: str, module: torch.nn.Module, slots: Any) -> None:
@@ -148,6 +148,14 @@ def _scale(calls: _Calls, _: Any, one: Any, other: Any, *rest: Any, **more: Any)
     return calls.leave(Scale, (weight,), x, weight.detach())
 
 
+def _rms_norm(
+    calls: _Calls, func: Any, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    if not calls.has(weight) or input.dtype != torch.float32:  # In BF16 it rounds once, and the two below would twice.
+        return None
+    return _scale(calls, func, func(input, normalized_shape, None, eps), weight)
+
+
 def _property(calls: _Calls, func: Any, tensor: Any, *rest: Any) -> Any:
     if func.__self__ is not torch.Tensor.T or not calls.has(tensor) or tensor.dim() != 2:
         return None
@@ -165,6 +173,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "linear": _linear,
     "addmm": _addmm,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "__get__": _property,
     **dict.fromkeys(("matmul", "__matmul__", "mm"), _matmul),
     **dict.fromkeys(("mul", "__mul__", "__rmul__", "multiply"), _scale),
