@@ -292,6 +292,14 @@ def order(world):
         layer.MoELayer._begin_backward, layer.MoELayer._end_backward = begin, end
 
 
+def planned(world, answer):
+    """What a planner has answered to a graph of the model."""
+    runs = Runs(world)
+    runs.answer = answer
+    assert answer["rules"]["lancet"]["weightGradients"], answer
+    runs.expect_alike(exactly=("blocks", "norm"))
+
+
 def check_order(events):
     assert events == [
         ("starts", "blocks.3.mlp"),

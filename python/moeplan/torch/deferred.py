@@ -9,12 +9,12 @@ does with gradients of parameters stays as it is: sums over several uses, hooks,
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-Gradients = "list[tuple[torch.Tensor, torch.Tensor]]"  # Parameters, each with its gradient.
+Gradients = List[Tuple[torch.Tensor, torch.Tensor]]  # Parameters, each with its gradient.
 
 
 class Deferred:
@@ -23,8 +23,8 @@ class Deferred:
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         self.parameters = [one for one in parameters if one.requires_grad]
         self._uses = 0
-        self._due: dict[int, Callable[[], Any]] = {}
-        self._done: dict[int, Any] = {}
+        self._due: dict[int, Callable[[], Gradients]] = {}
+        self._done: dict[int, Gradients] = {}
 
     def open(self) -> torch.Tensor:
         """What stands for the parameters in autograd's graph: functions that read it leave their gradients here."""
@@ -34,8 +34,8 @@ class Deferred:
         self._uses += 1
         return self._uses
 
-    def leave(self, use: int, compute: Callable[[], Any]) -> None:
-        """``compute`` gives Gradients, and holds no part of autograd's graph. It takes the place of what was left of that use
+    def leave(self, use: int, compute: Callable[[], Gradients]) -> None:
+        """``compute`` holds no part of autograd's graph. It takes the place of what was left of that use
         before, by a backward pass that has failed or that asked for no gradient of parameters."""
         self._due[use] = compute
 
@@ -55,6 +55,10 @@ class Deferred:
                 sums[id(parameter)] = gradient if known is None else known + gradient
         self._done = {}
         return [sums.get(id(parameter)) for parameter in self.parameters]
+
+
+# By path of a module: what its next forward pass leaves its weight gradients to, and the tensor that stands for that.
+Slots = Dict[str, Tuple[Deferred, torch.Tensor]]
 
 
 class _Collect(torch.autograd.Function):

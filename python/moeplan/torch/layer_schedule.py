@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import Iterable, Sequence
 
 import torch
 
-from moeplan.torch.deferred import Deferred
+from moeplan.torch.deferred import Deferred, Slots
 
 
 class LayerSchedule:
@@ -16,7 +16,7 @@ class LayerSchedule:
     """
 
     def __init__(
-        self, slots: Any, lane: int, beside: Sequence[tuple[str, Sequence[torch.Tensor]]], experts: str = ""
+        self, slots: Slots, lane: int, beside: Sequence[tuple[str, Sequence[torch.Tensor]]], experts: str = ""
     ) -> None:
         self.lane = lane
         self._slots = slots

@@ -8,10 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from moeplan.errors import mismatch
-from moeplan.torch.deferred import Deferred, LayerNorm, Product, Scale, Use
-
-# By path of a module: what its next forward pass leaves its weight gradients to, and the tensor that stands for that.
-Slots = "dict[str, tuple[Deferred, torch.Tensor]]"
+from moeplan.torch.deferred import Deferred, LayerNorm, Product, Scale, Slots, Use
 
 
 class Leaving:
@@ -22,7 +19,7 @@ class Leaving:
     torch.addmm) and elementwise ones with a vector, of a parameter as it is; under autocast the products alone.
     """
 
-    def __init__(self, path: str, module: torch.nn.Module, slots: Any) -> None:
+    def __init__(self, path: str, module: torch.nn.Module, slots: Slots) -> None:
         self.module = module
         self._path = path
         self._slots = slots
@@ -38,7 +35,7 @@ class Leaving:
 
     def _run(self, *arguments: Any, **keywords: Any) -> Any:
         slot = self._slots.pop(self._path, None)
-        own = list(self.module.parameters(recurse=False))
+        own = [one for one in self.module._parameters.values() if one is not None]
         if not torch.is_grad_enabled() or not any(one.requires_grad for one in own):
             return self._forward(*arguments, **keywords)
         if slot is None or not _same(slot[0].parameters, own):

@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 import torch
 
 from moeplan.errors import UnavailableHere, mismatch
+from moeplan.torch.deferred import Slots
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.layer_schedule import LayerSchedule
 from moeplan.torch.leaving import Leaving
@@ -24,7 +25,8 @@ def scheduled(model: torch.nn.Module, answer: Any, *, without: str | Sequence[st
 
     Weight gradients run while the exchange that the plan names for them is under way; losses and gradients are those
     without. The model's modules, parameters and hooks are the same, inside and after. ``without``: "weight-gradients" or
-    "partition", or both: what of the plan is left. Backward passes of what went forward inside may come after the end.
+    "partition", or both: what of the plan is left. Backward passes of what went forward inside may come after the end,
+    unless activation checkpointing has modules compute again.
 
     An instruction is a module by its path; the weight gradient of module M is M.dw, of an MoELayer at path P P.gate.dw and
     P.experts.dw, and its exchanges going back P.all_to_all2.dx and P.all_to_all1.dx. One backward pass of a layer starts
@@ -150,7 +152,7 @@ def _refuse_twice(model: torch.nn.Module) -> None:
 
 def _enter(changes: contextlib.ExitStack, pairs: Sequence[_Pair]) -> None:
     """Changes what the plan names; ``changes`` takes all back."""
-    slots: dict[str, Any] = {}
+    slots: Slots = {}
     lanes = _lanes(pairs)
     for layer in lanes:
         beside = sorted((pair for pair in pairs if pair.beside is layer), key=lambda pair: pair.exchange)
