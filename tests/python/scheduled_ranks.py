@@ -1,16 +1,21 @@
 """What the ranks of scheduled_test.py run, as torch_ranks.py does."""
 
+import random
+import sys
+
+import small_gpt
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
 from small_gpt import SmallGpt
-from torch_ranks import close, expect_raises, main
+from torch_ranks import FAMILIES, close, expect_raises, main
 
 import moeplan
 import moeplan.torch
 from moeplan.torch import deferred, layer
 from moeplan.torch.replace import ReplacedBlock
 
+IN_PIECES = ("PARM_S1", "PARM_S2", "PIPELINE", "MONTA_O2", "MONTA_O3")
 # Of two MoE layers, blocks 1 and 3. Backward passes come to block 3 first.
 BESIDE = {
     "blocks.3.mlp.all_to_all2.dx": ["norm.dw", "head.dw"],
@@ -40,9 +45,9 @@ def plan_of(ranks, **changes):
 class Runs:
     """A model with and without a schedule: alike, whatever is done with it."""
 
-    def __init__(self, world, dtype=torch.float32, layer_fields=None, **model):
+    def __init__(self, world, plan=None, layer_fields=None, **model):
         self.world = world
-        plan = plan_of(world.ranks, **(layer_fields or {}))
+        plan = plan or plan_of(world.ranks, **(layer_fields or {}))
         self.models = []
         for _ in range(2):
             torch.manual_seed(3)
@@ -63,21 +68,21 @@ class Runs:
             losses.append(loss.detach())
         return losses
 
-    def expect_alike(self, seeds=(1, 2), exactly=(), **how):
+    def expect_alike(self, seeds=(1, 2), exactly=(), tolerance=1e-6, **how):
         """Gradients of a step after another; those of ``exactly`` to the bit."""
         for seed in seeds:
             losses = self.step(self.plain, seed, **how)
             with moeplan.torch.scheduled(self.planned, self.answer):
                 found = self.step(self.planned, seed, **how)
             assert torch.equal(torch.stack(found), torch.stack(losses)), (found, losses)
-            self.compare(exactly)
+            self.compare(exactly, tolerance)
 
-    def compare(self, exactly=()):
+    def compare(self, exactly=(), tolerance=1e-6):
         for (name, one), (_, other) in zip(self.plain.named_parameters(), self.planned.named_parameters()):
             assert (one.grad is None) == (other.grad is None), name
             if one.grad is None:
                 continue
-            close(other.grad, one.grad, name, tolerance=1e-6)
+            close(other.grad, one.grad, name, tolerance)
             assert not any(name.startswith(part) for part in exactly) or torch.equal(one.grad, other.grad), name
             assert other.grad.dtype == other.dtype and other.grad.shape == other.shape
 
@@ -290,6 +295,42 @@ def order(world):
     finally:
         deferred.Use.leave = leave
         layer.MoELayer._begin_backward, layer.MoELayer._end_backward = begin, end
+
+
+def random_plans(world, draws, seed):
+    """Whatever waits for whatever, also for what has passed already, under all families of schedules."""
+    draw = random.Random(seed)
+    for number in range(draws):
+        schedule, pieces = draw.choice(FAMILIES), draw.choice([1, 2])
+        plan = plan_of(world.ranks, capacityFactor=draw.choice([0.0, 1.0]), sharedHiddenDim=draw.choice([0, 4]))
+        chunks = {"chunks": pieces} if schedule in ("MONTA_O2", "MONTA_O3") else {"partitionDegree": pieces}
+        plan["best"] = {"schedule": schedule, "chunks": 1, "partitionDegree": 1, **(chunks if schedule in IN_PIECES else {})}
+        runs = Runs(world, plan=plan, layers=6, dropout=0.2, recompute=recompute_of(draw.choice([None, False, True])))
+        exchanges = [f"blocks.{i}.mlp.all_to_all{n}.dx" for i in (1, 3, 5) for n in (1, 2)]
+        able = [name for name, one in runs.plain.named_modules() if can_wait(one)]
+        names = [f"{name}.dw" for name in draw.sample(able, draw.randint(0, len(able)))]
+        beside = {exchange: [] for exchange in exchanges}
+        for name in names:
+            beside[draw.choice(exchanges)].append(name)
+        for i in (3, 5):  # Experts wait for layers that the backward pass comes to later, or not at all.
+            beside[f"blocks.{i - 2}.mlp.all_to_all{draw.choice([1, 2])}.dx"] += [f"blocks.{i}.mlp.experts.dw"] * draw.randint(0, 1)
+        runs.answer = answer_of(beside)
+        try:
+            runs.expect_alike(parts=draw.randint(1, 2), tolerance=1e-5)
+        except BaseException:
+            print(number, plan, beside, file=sys.stderr)
+            raise
+
+
+def can_wait(module):
+    known = (torch.nn.Linear, torch.nn.LayerNorm, small_gpt.RootMeanSquareNorm, small_gpt.Conv1D, small_gpt.Mlp)
+    return isinstance(module, known)
+
+
+def recompute_of(reentrant):
+    if reentrant is None:
+        return None
+    return lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant)
 
 
 def planned(world, answer):

@@ -15,6 +15,11 @@ def test_steps_under_a_plan(tmp_path, name):
     run_ranks(tmp_path, 2, name, program="scheduled_ranks.py", gpus_per_node=1)
 
 
+def test_random_plans(tmp_path):
+    seed = int(os.environ.get("MOEPLAN_TEST_SEED", "20261128"))
+    run_ranks(tmp_path, 2, "random_plans", program="scheduled_ranks.py", gpus_per_node=1, draws=12, seed=seed)
+
+
 def backward_graph():
     """The backward pass of scheduled_ranks.py's model from its head to its second block, at times made up."""
     chain, gradients = [], []
