@@ -179,6 +179,14 @@ Status MoeLayer::AddWeightGradients() {
   return OkStatus();
 }
 
+Status MoeLayer::AwaitExperts() {
+  Device& device = rank_->device();
+  if (lane_ == Lane::kInLine || !device.host_reads_memory()) return OkStatus();
+  Stream& awaited = rank_->streams(lane_).awaited();
+  runner_->HoldForExperts(awaited);
+  return device.Await(awaited);
+}
+
 Status MoeLayer::UseMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) {
   const LayerShard shard = ShardOf(workload_.layer, workload_.layout, rank_->StageRank(workload_.layout));
   if (!weights.gate.empty()) RETURN_IF_ERROR(CheckWeights(weights, workload_.layer, shard));

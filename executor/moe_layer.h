@@ -97,6 +97,11 @@ class MoeLayer {
   void UseMemory(const DeviceWeights& weights);
   void UseMemory(const DeviceGradients& gradients);
 
+  // On a lane that is not in line: blocks until the experts have computed the gradients of their inputs in the last
+  // backward pass, from where on its last exchanges are all that others wait for. Returns at once where the host does
+  // not read the device's memory, as there the job's own work is only queued, too.
+  Status AwaitExperts();
+
   // GateGradientValues, in device memory: the gradient of what the gate has after the last Backward, which overwrites
   // it. That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;

@@ -84,6 +84,9 @@ class TrainingLayer {
                            const GateGradientsView& gate_gradients);
     Status AddWeightGradients(const GradientsMemory& gradients);
 
+    // Within a backward pass that is queued on a lane: MoeLayer::AwaitExperts.
+    Status AwaitExperts() { return queued_ ? layer_->AwaitExperts() : OkStatus(); }
+
     // Returns once the job may use what the last call has left queued (RankRuntime::Finish), and at once where that is
     // in line. Rows, weights and gradients have to last until then, or until the pass goes.
     Status Finish();

@@ -412,6 +412,10 @@ moeplan_status moeplan_pass_finish(moeplan_pass* pass) {
   return OnPass(pass, [&] { return pass->pass->Finish(); });
 }
 
+moeplan_status moeplan_pass_await_experts(moeplan_pass* pass) {
+  return OnPass(pass, [&] { return pass->pass->AwaitExperts(); });
+}
+
 moeplan_status moeplan_pass_statistics(moeplan_pass* pass, moeplan_statistics* statistics) {
   return OnPass(pass, [&]() -> Status {
     if (statistics == nullptr) return Missing("statistics");

@@ -206,6 +206,11 @@ moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moepl
  * on the job's stream from now on. Without effect on a pass in line. */
 moeplan_status moeplan_pass_finish(moeplan_pass* pass);
 
+/* Of a backward pass on lane 1 or 2 of a rank on the host, before its moeplan_pass_finish: blocks until the experts have
+ * computed the gradients of their inputs, so that the job can compute beside the exchange that brings these back and not
+ * beside the experts. Without effect on a pass in line, and on a card. */
+moeplan_status moeplan_pass_await_experts(moeplan_pass* pass);
+
 /* What the router did with the tokens that this rank answers for. Arrays are the host's and have room for E; null: not
  * wanted. Blocks until the forward pass is done. */
 typedef struct {

@@ -133,6 +133,13 @@ class Runner final : public GraphRunner {
     }
     recording->Enqueue();
   }
+  void HoldForExperts(Stream& stream) override {
+    const TaskRange range = TasksOf(graph_, Phase::kBackward);
+    for (TaskId id = range.first; id < range.end; ++id) {
+      const auto* const op = std::get_if<ExpertInputGradientOp>(&graph_.tasks[id].op);
+      if (op != nullptr && !op->shared) context_.device.Wait(stream, *ended_[id]);
+    }
+  }
   void UseGradientPlace(int place) override { gradient_place_ = place; }
   void RecordAnew(Phase phase, int place) override {
     RecordingOf(phase, place) = nullptr;
@@ -737,6 +744,11 @@ void RankStreams::Fork() {
 Stream& RankStreams::inside_nodes() {
   if (inside_nodes_ == nullptr) inside_nodes_ = device_.MakeStream("INSIDE_NODES", StreamPriority::kHigh);
   return *inside_nodes_;
+}
+
+Stream& RankStreams::awaited() {
+  if (awaited_ == nullptr) awaited_ = device_.MakeStream("AWAITED", StreamPriority::kNormal);
+  return *awaited_;
 }
 
 Stream& RankStreams::ahead(StreamKind kind) {

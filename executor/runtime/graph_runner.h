@@ -39,6 +39,9 @@ class RankStreams {
   // first use.
   Stream& ahead(StreamKind kind);
 
+  // Has no work of its own: what it is held for, the host can await. Made on first use.
+  Stream& awaited();
+
   // Where the data-parallel traffic of a stream runs: one of priority kData or, where the device has none, the stream
   // itself. Made on first use.
   Stream& ForData(StreamKind kind);
@@ -52,7 +55,7 @@ class RankStreams {
   std::array<std::unique_ptr<Stream>, kStreamKinds> streams_;
   // One for each stream: marks of one event on several streams may pass in any order.
   std::array<std::unique_ptr<Event>, kStreamKinds> reached_;
-  std::unique_ptr<Stream> inside_nodes_;
+  std::unique_ptr<Stream> inside_nodes_, awaited_;
   std::array<std::unique_ptr<Stream>, kStreamKinds> ahead_, for_data_;
 };
 
@@ -125,6 +128,9 @@ class GraphRunner {
   // The same of half a backward pass: input gradients first, on every rank in the same order. Weight gradients need
   // what both passes have left, are computed on the compute stream, and exchange nothing.
   virtual void Enqueue(BackwardHalf half) = 0;
+  // Holds `stream` until the experts have computed the gradients of their inputs in the backward pass that was queued
+  // last. On devices that keep no work (Device::Capture): others record these points for themselves.
+  virtual void HoldForExperts(Stream& stream) = 0;
   // Backward work is taken down once for each place where its gradients lie (Kernels::UseDeviceMemory), of which
   // `place` is the one from now on.
   static constexpr int kGradientPlaces = 4;

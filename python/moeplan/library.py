@@ -150,6 +150,7 @@ _FUNCTIONS = {
     "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
     "pass_add_weight_gradients": [c_void_p, POINTER(Gradients)],
     "pass_finish": [c_void_p],
+    "pass_await_experts": [c_void_p],
     "pass_statistics": [c_void_p, POINTER(Statistics)],
     "pass_timeline": [c_void_p, c_char_p, POINTER(POINTER(Task)), POINTER(c_int32)],
 }

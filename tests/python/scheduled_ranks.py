@@ -1,7 +1,9 @@
 """What the ranks of scheduled_test.py run, as torch_ranks.py does."""
 
+import os
 import random
 import sys
+import time
 
 import small_gpt
 import torch
@@ -254,7 +256,8 @@ def order(world):
         lanes = [model.blocks[i].mlp._passes.schedule.lane for i in (1, 3)]
         assert sorted(lanes) == [1, 2], "a layer's weight gradients run beside an exchange of the other"
     paths = {id(model.blocks[i].mlp): f"blocks.{i}.mlp" for i in (1, 3)}
-    begin, end = layer.MoELayer._begin_backward, layer.MoELayer._end_backward
+    marks = {"_begin_backward": "starts", "_await_experts": "experts", "_end_backward": "ends"}
+    originals = {name: getattr(layer.MoELayer, name) for name in marks}
     leave = deferred.Use.leave
 
     def watched_leave(use, compute):
@@ -269,8 +272,8 @@ def order(world):
         return call
 
     deferred.Use.leave = watched_leave
-    layer.MoELayer._begin_backward = watched("starts", begin)
-    layer.MoELayer._end_backward = watched("ends", end)
+    for name, kind in marks.items():
+        setattr(layer.MoELayer, name, watched(kind, originals[name]))
     try:
         for _ in range(2):
             events.clear()
@@ -294,7 +297,8 @@ def order(world):
         assert events[3:5] == [("dw", "tokens.weight"), ("dw", "norm.weight")], events
     finally:
         deferred.Use.leave = leave
-        layer.MoELayer._begin_backward, layer.MoELayer._end_backward = begin, end
+        for name, function in originals.items():
+            setattr(layer.MoELayer, name, function)
 
 
 def random_plans(world, draws, seed):
@@ -341,6 +345,20 @@ def planned(world, answer):
     runs.expect_alike(exactly=("blocks", "norm"))
 
 
+def lost_rank(world):
+    """A rank dies between the passes; the others, which wait in the middle of a backward pass, learn of it in time."""
+    runs = Runs(world)
+    with moeplan.torch.scheduled(runs.planned, answer_of({"blocks.3.mlp.all_to_all1.dx": ["norm.dw"]})):
+        runs.step(runs.planned, 1)
+        loss = runs.planned(runs.text(2))
+        if world.rank == 1:
+            os._exit(0)
+        began = time.monotonic()
+        lost = expect_raises(moeplan.PeerLost, loss.backward, "rank 1")
+        assert lost.rank == 1 and time.monotonic() - began < world.deadline_s + 5, lost
+    expect_untouched(runs.planned)
+
+
 def check_order(events):
     assert events == [
         ("starts", "blocks.3.mlp"),
@@ -354,6 +372,7 @@ def check_order(events):
         ("dw", "blocks.2.mlp.down"),
         ("dw", "blocks.2.mlp.down"),
         ("dw", "blocks.2.mlp.up"),
+        ("experts", "blocks.1.mlp"),
         ("dw", "blocks.3.attention.out.weight"),
         ("dw", "blocks.2.norm2.weight"),
         ("dw", "blocks.3.norm1.weight"),
@@ -451,3 +470,5 @@ def expect_untouched(model):
 
 if __name__ == "__main__":
     main(globals())
+    sys.stdout.flush()
+    os._exit(0) if sys.argv[1] == "lost_rank" else None

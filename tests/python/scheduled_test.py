@@ -20,6 +20,10 @@ def test_random_plans(tmp_path):
     run_ranks(tmp_path, 2, "random_plans", program="scheduled_ranks.py", gpus_per_node=1, draws=12, seed=seed)
 
 
+def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
+    run_ranks(tmp_path, 2, "lost_rank", program="scheduled_ranks.py", gpus_per_node=1, deadline_s=5)
+
+
 def backward_graph():
     """The backward pass of scheduled_ranks.py's model from its head to its second block, at times made up."""
     chain, gradients = [], []

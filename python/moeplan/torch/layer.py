@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
-from moeplan.torch.deferred import Deferred, Use
-from moeplan.torch.layer_schedule import LayerSchedule
+from moeplan.torch.deferred import Use
+from moeplan.torch.layer_schedule import Beside, LayerSchedule
 from moeplan.torch.passes import Pass, Passes, Reused
 from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
@@ -31,7 +31,7 @@ class _Call(NamedTuple):
     batch: BatchInParts | None
     needed: bool
     lane: int
-    beside: Sequence[Deferred] = ()
+    beside: Beside | None = None
     waits: Use | None = None
 
 
@@ -64,8 +64,8 @@ class _Run(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
         ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
-        for deferred in ctx.beside:
-            deferred.run()
+        if ctx.beside is not None:
+            ctx.beside.run(lambda: ctx.layer._await_experts(ctx.under_way))
         return (None, None, *ctx.layer._end_backward(ctx.under_way))
 
 
@@ -407,6 +407,11 @@ class MoELayer(ShardedWeights):
                 library.call("pass_backward_of_input", *given, room[0].data_ptr(), bias)
             else:
                 library.call("pass_backward", *given, self._gradients(room))
+
+    def _await_experts(self, under_way: Pass) -> None:
+        """Until the experts of the backward pass have computed what its last exchange brings back."""
+        with self.world._behind_stream():
+            library.call("pass_await_experts", under_way.handle)
 
     def _end_backward(self, under_way: Pass) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""

@@ -29,8 +29,8 @@ def scheduled(model: torch.nn.Module, answer: Any, *, without: str | Sequence[st
     unless activation checkpointing has modules compute again.
 
     An instruction is a module by its path; the weight gradient of module M is M.dw, of an MoELayer at path P P.gate.dw and
-    P.experts.dw, and its exchanges going back P.all_to_all2.dx and P.all_to_all1.dx. One backward pass of a layer starts
-    both exchanges, and what is named beside either then runs, in the plan's order. Gradients of a gate, and of experts beside
+    P.experts.dw, and its exchanges going back P.all_to_all2.dx and P.all_to_all1.dx. One backward pass of a layer has
+    both exchanges: what the first hides runs at once, and what the second hides once the experts have computed. Gradients of a gate, and of experts beside
     an exchange of their own layer, run in the layer's own backward pass. Under activation checkpointing with
     ``use_reentrant`` weight gradients run at once.
 
@@ -155,10 +155,13 @@ def _enter(changes: contextlib.ExitStack, pairs: Sequence[_Pair]) -> None:
     slots: Slots = {}
     lanes = _lanes(pairs)
     for layer in lanes:
-        beside = sorted((pair for pair in pairs if pair.beside is layer), key=lambda pair: pair.exchange)
         experts = next((pair.path for pair in pairs if pair.of_experts and pair.module is layer), "")
-        named = [(pair.path, _parameters(pair)) for pair in beside if pair.of_experts or not isinstance(pair.module, MoELayer)]
-        layer._passes.schedule = LayerSchedule(slots, lanes[layer], named, experts)
+        hidden = [
+            (pair.path, _parameters(pair), pair.exchange)
+            for pair in pairs
+            if pair.beside is layer and (pair.of_experts or not isinstance(pair.module, MoELayer))
+        ]
+        layer._passes.schedule = LayerSchedule(slots, lanes[layer], hidden, experts)
         changes.callback(setattr, layer._passes, "schedule", None)
     for pair in pairs:
         if not isinstance(pair.module, MoELayer):

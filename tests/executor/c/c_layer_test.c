@@ -282,6 +282,7 @@ static void check_lanes(moeplan_world* world, moeplan_layer* layer, const moepla
     const moeplan_gradients gradients = {.gate = gate[i], .up = up[i], .down = down[i]};
     EXPECT_OK(moeplan_pass_finish(passes[i]));
     EXPECT_OK(moeplan_pass_backward(passes[i], dy, dx[i], &gradients));
+    EXPECT_OK(moeplan_pass_await_experts(passes[i]));
   }
   for (int i = 1; i >= 0; --i) {
     const moeplan_gradients gradients = {.gate = expected_gate, .up = expected_up, .down = expected_down};
@@ -292,6 +293,7 @@ static void check_lanes(moeplan_world* world, moeplan_layer* layer, const moepla
     memset(expected_down, 0, sizeof expected_down);
     EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x[i], expected, weights, &in_line));
     EXPECT_OK(moeplan_pass_backward(in_line, dy, expected_dx, &gradients));
+    EXPECT_OK(moeplan_pass_await_experts(in_line));
     EXPECT_OK(moeplan_pass_finish(in_line));
     moeplan_pass_free(in_line);
     EXPECT(memcmp(y[i], expected, sizeof expected) == 0);
@@ -304,6 +306,7 @@ static void check_lanes(moeplan_world* world, moeplan_layer* layer, const moepla
   EXPECT(contains(moeplan_last_error(), "lane: found 3, expected 0 (in line), 1 or 2"));
   EXPECT(moeplan_world_set_lane(NULL, 0) == MOEPLAN_INVALID_INPUT);
   EXPECT(moeplan_pass_finish(NULL) == MOEPLAN_INVALID_INPUT);
+  EXPECT(moeplan_pass_await_experts(NULL) == MOEPLAN_INVALID_INPUT);
 }
 
 static void check_errors(moeplan_world* world, moeplan_layer* layer, const moeplan_weights* weights, int rank) {
