@@ -10,9 +10,14 @@ from ranks import run_ranks
 pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
 
-@pytest.mark.parametrize("name", ["gradients", "special_models", "distributed_data_parallel", "order", "refusals"])
-def test_steps_under_a_plan(tmp_path, name):
+@pytest.mark.parametrize("name", ["gradients", "special_models", "distributed_data_parallel"])
+def test_gradients_are_those_without(tmp_path, name):
     run_ranks(tmp_path, 2, name, program="scheduled_ranks.py", gpus_per_node=1)
+
+
+@pytest.mark.parametrize("name", ["order", "refusals"])
+def test_what_runs_when_and_what_is_refused(tmp_path, name):
+    run_ranks(tmp_path, 2, name, program="scheduled_order_ranks.py", gpus_per_node=1)
 
 
 def test_random_plans(tmp_path):
@@ -21,7 +26,7 @@ def test_random_plans(tmp_path):
 
 
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
-    run_ranks(tmp_path, 2, "lost_rank", program="scheduled_ranks.py", gpus_per_node=1, deadline_s=5)
+    run_ranks(tmp_path, 2, "lost_rank", program="scheduled_order_ranks.py", gpus_per_node=1, deadline_s=5)
 
 
 def backward_graph():
