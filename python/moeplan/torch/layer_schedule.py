@@ -30,8 +30,8 @@ class Beside:
 class LayerSchedule:
     """``lane``: where the layer's passes run, so that a backward pass goes on while the job computes. ``hidden``: whose weight
     gradients run meanwhile, in that order: paths in ``slots``, each with its parameters and the exchange that hides it, 0 or
-    1 in the order of a backward pass. ``experts``: the path of the layer's
-    own experts in ``slots``, where another layer's exchange hides their weight gradients; else empty.
+    1 in the order of a backward pass. ``experts``: the path of the layer's own experts in ``slots``, where another layer's
+    exchange hides their weight gradients; else empty.
     """
 
     def __init__(
