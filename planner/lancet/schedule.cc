@@ -1,7 +1,7 @@
 #include "planner/lancet/schedule.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <utility>
 
 namespace moeplan::planner {
@@ -14,47 +14,137 @@ constexpr double kMostJoint = 1024;     // Places of all weight gradients up to 
 constexpr double kMostTakingOut = 5e5;  // Launches.
 constexpr double kLaunchesOfSort = 16;  // What ordering an instruction costs, in launches played.
 
-std::vector<GradientPlace> PlacesOf(const OverlapProblem& problem, const OverlapChoice& choice) {
-  std::vector<GradientPlace> places;
-  for (size_t i = 0; i < choice.size(); ++i) {
-    if (choice[i] != kUnassigned) places.push_back({problem.gradients[i], problem.exchanges[choice[i]]});
-  }
-  return places;
-}
+using Places = std::vector<GradientPlace>;
 
 class Chooser {
  public:
-  Chooser(const TimedGraph& graph, const LancetBudget& budget, std::stop_token cancelled)
-      : graph_(graph), budget_(budget), cancelled_(std::move(cancelled)) {}
+  Chooser(const TimedGraph& graph, const LancetOptions& options, std::stop_token cancelled)
+      : graph_(graph),
+        passes_(options.passes),
+        budget_(options.budget),
+        cancelled_(std::move(cancelled)),
+        given_{.time_s = *EndOf({}, {})} {}
 
+  // What each pass finds alone is offered to both together, which so end no later.
   LancetSchedule Run() {
-    best_.time_s = std::numeric_limits<double>::infinity();
-    Try({}, {});
-    best_.unscheduled_s = best_.time_s;
-    const CutSearchOutcome cuts = ChooseRanges(graph_, budget_.range_launches, cancelled_);
-    Try(cuts.ranges, {});
-    PlaceGradients();
-    RefineRanges();
-    RefinePlaces();
-    best_.all_ranges = cuts.all_ranges;
-    return std::move(best_);
+    const std::vector<Cuts> uncut(1);
+    const std::vector<Places> unmoved(1);
+    std::vector<Cuts> cuts = uncut;
+    std::vector<Places> places = unmoved;
+    if (passes_.partition) OfferRanges(cuts);
+    if (passes_.weight_gradients) OfferPlaces(places);
+    const bool moves = !schedule_.problem.gradients.empty();
+    if (passes_.partition && moves) {
+      cuts.push_back(Search({.weight_gradients = false}, cuts, unmoved).ranges);
+      places.push_back(Search({.partition = false}, uncut, places).places);
+    }
+    return Finished(Search({.weight_gradients = moves, .partition = passes_.partition}, cuts, places));
   }
 
  private:
   bool Stopped() const { return cancelled_.stop_requested(); }
+  // A pass alone gets as much beside the other as when the other is switched off, so that it finds the same.
+  double RefinedLaunches() const { return budget_.refined_launches * (cuts_ && moves_ ? 0.5 : 0.25); }
   double EvaluationLaunches() const { return kLaunchesOfSort * graph_.size(); }
 
-  // Keeps the choice if it ends earlier. Whether it does, up to rounding: `ties` counts as earlier, too.
-  bool Try(const Cuts& ranges, const std::vector<GradientPlace>& places, bool ties = false) {
-    std::optional<std::vector<PartLaunch>> order = LaunchOrder(graph_, ranges, places);
-    if (!order) return false;
-    const double time_s = EndS(graph_, *order);
+  // ---- What is compared.
+
+  // Offers what the passes choose, the paper's first: at the same end its ranges are shorter.
+  void OfferRanges(std::vector<Cuts>& cuts) {
+    const auto offer = [&](const TimedGraph& graph) {
+      CutSearchOutcome outcome = ChooseRanges(graph, budget_.range_launches, cancelled_);
+      schedule_.all_ranges = schedule_.all_ranges && outcome.all_ranges;
+      cuts.push_back(std::move(outcome.ranges));
+    };
+    if (graph_.group_s == 0 || graph_.max_range_s == 0) offer(WithLimitsOfPaper(graph_));
+    offer(graph_);
+  }
+
+  void OfferPlaces(std::vector<Places>& places) {
+    if (Stopped()) return;
+    schedule_.problem = LabelWeightGradients(graph_, cancelled_);
+    const OverlapProblem& problem = schedule_.problem;
+    const OverlapChoice greedy = BestFitGreedy(problem, cancelled_);
+    schedule_.greedy_s = OverlapS(problem, greedy);
+    schedule_.overlap = ImproveOverlap(problem, greedy, budget_.overlap_nodes, cancelled_);
+    places.push_back(PlacesOf(problem, schedule_.overlap.choice));
+    places.push_back(PlacesOf(problem, greedy));
+  }
+
+  // The best of all pairs, and of what can be made of that by the passes given.
+  const LancetCandidate& Search(const LancetPasses& passes, const std::vector<Cuts>& cuts,
+                                const std::vector<Places>& places) {
+    best_ = given_;
+    cuts_ = passes.partition;
+    moves_ = passes.weight_gradients;
+    for (const Places& moved : places) {
+      for (const Cuts& ranges : cuts) Consider(ranges, moved);
+    }
+    if (cuts_) RefineRanges();
+    if (moves_) RefinePlaces();
+    if (!Tried(best_.ranges, best_.places)) tried_.push_back(best_);
+    return best_;
+  }
+
+  const LancetCandidate* Tried(const Cuts& ranges, const Places& places) const {
+    const auto same = [&](const LancetCandidate& one) { return one.ranges == ranges && one.places == places; };
+    const auto known = std::ranges::find_if(tried_, same);
+    return known == tried_.end() ? nullptr : &*known;
+  }
+
+  // Of what ends at the same time, that which covers something: it has more to give where times were misjudged.
+  void Consider(const Cuts& ranges, const Places& places) {
+    if (Stopped()) return;
+    if (!Tried(ranges, places)) {
+      const std::optional<double> time_s = EndOf(ranges, places);
+      if (!time_s) return;
+      tried_.push_back({ranges, places, *time_s});
+    }
+    KeepIfEarlier(ranges, places, Tried(ranges, places)->time_s,
+                  /*ties=*/best_.places.empty() && !places.empty());
+  }
+
+  // The end of the timeline of a choice; nothing where no order satisfies all places.
+  std::optional<double> EndOf(const Cuts& ranges, const Places& places) const {
+    const std::optional<std::vector<PartLaunch>> order = LaunchOrder(graph_, ranges, places);
+    if (!order) return std::nullopt;
+    return EndS(graph_, *order);
+  }
+
+  // Keeps the choice if it ends earlier. Whether it does, up to rounding.
+  bool Try(const Cuts& ranges, const Places& places) {
+    const std::optional<double> time_s = EndOf(ranges, places);
+    return time_s && KeepIfEarlier(ranges, places, *time_s, /*ties=*/false);
+  }
+
+  bool KeepIfEarlier(const Cuts& ranges, const Places& places, double time_s, bool ties) {
     if (time_s > best_.time_s || (!ties && time_s >= best_.time_s * (1 - kNoGain))) return false;
-    best_.ranges = ranges;
-    best_.places = places;
-    best_.order = *std::move(order);
-    best_.time_s = time_s;
+    best_ = {ranges, places, time_s};
     return true;
+  }
+
+  LancetSchedule Finished(const LancetCandidate& best) {
+    schedule_.ranges = best.ranges;
+    schedule_.places = best.places;
+    schedule_.order = *LaunchOrder(graph_, best.ranges, best.places);
+    schedule_.time_s = best.time_s;
+    schedule_.unscheduled_s = given_.time_s;
+    schedule_.candidates = Candidates(best);
+    return std::move(schedule_);
+  }
+
+  std::vector<LancetCandidate> Candidates(const LancetCandidate& best) {
+    const auto same = [](const LancetCandidate& a, const LancetCandidate& b) {
+      return a.ranges == b.ranges && a.places == b.places;
+    };
+    std::vector<LancetCandidate> candidates = {best};
+    std::ranges::stable_sort(tried_, {}, &LancetCandidate::time_s);
+    for (const LancetCandidate& one : tried_) {
+      if (one.time_s >= given_.time_s * (1 - kNoGain) || candidates.size() + 1 == kMostCandidates) break;
+      if (!same(one, best)) candidates.push_back(one);
+    }
+    if (!same(best, given_)) candidates.push_back(given_);
+    return candidates;
   }
 
   // ---- Ranges.
@@ -66,10 +156,10 @@ class Chooser {
     size_t borders = 0;
     for (const std::vector<int>& run : GroupBorders(graph_)) borders += run.size();
     if (borders > kMostBorders) return;
-    candidates_ = AllRanges(graph_, kMostRefined, cancelled_);
-    if (candidates_.empty()) return;
-    end_ = candidates_.back().first;
-    for (const CutRange& range : candidates_) end_ = std::max(end_, range.last);
+    if (every_range_.empty()) every_range_ = AllRanges(graph_, kMostRefined, cancelled_);
+    if (every_range_.empty()) return;
+    end_ = every_range_.back().first;
+    for (const CutRange& range : every_range_) end_ = std::max(end_, range.last);
     const auto backward = [](const TimedInstruction& one) { return one.phase == Pass::kBackward; };
     const auto first_backward = std::ranges::find_if(graph_.instructions, backward);
     moving_ = static_cast<int>(first_backward - graph_.instructions.begin());
@@ -81,7 +171,7 @@ class Chooser {
       rest_[i] = rest_[i + 1];
       rest_[i][one.stream] += least_s;
     }
-    left_ = budget_.refined_launches;
+    left_ = RefinedLaunches();
     StepTimeline timeline(graph_);
     Go(0, timeline);
   }
@@ -99,8 +189,8 @@ class Chooser {
       TryChosen();
       return;
     }
-    auto range = std::ranges::lower_bound(candidates_, i, {}, &CutRange::first);
-    for (; range != candidates_.end() && range->first == i; ++range) {
+    auto range = std::ranges::lower_bound(every_range_, i, {}, &CutRange::first);
+    for (; range != every_range_.end() && range->first == i; ++range) {
       timeline.Rewind(here);
       launches_.clear();
       AppendRange(graph_, *range, launches_);
@@ -117,12 +207,12 @@ class Chooser {
   }
 
   void TryChosen() {
-    if (PlaceChoices() > kMostJoint) {
+    if (!moves_ || PlaceChoices() > kMostJoint) {
       left_ -= EvaluationLaunches();
       Try(chosen_, best_.places);
       return;
     }
-    OverlapChoice choice(best_.problem.gradients.size(), kUnassigned);
+    OverlapChoice choice(schedule_.problem.gradients.size(), kUnassigned);
     TryAllPlaces(0, choice, chosen_);
   }
 
@@ -130,27 +220,14 @@ class Chooser {
 
   double PlaceChoices() const {
     double choices = 1;
-    for (const std::vector<int>& fits : best_.problem.fits) choices *= static_cast<double>(fits.size() + 1);
+    for (const std::vector<int>& fits : schedule_.problem.fits) choices *= static_cast<double>(fits.size() + 1);
     return choices;
   }
 
-  void PlaceGradients() {
-    if (Stopped()) return;
-    best_.problem = LabelWeightGradients(graph_, cancelled_);
-    const OverlapProblem& problem = best_.problem;
-    const OverlapChoice greedy = BestFitGreedy(problem, cancelled_);
-    best_.greedy_s = OverlapS(problem, greedy);
-    best_.overlap = ImproveOverlap(problem, greedy, budget_.overlap_nodes, cancelled_);
-    if (problem.gradients.empty()) return;
-    // Of what ends at the same time, that which covers more: it has more to give where times were misjudged.
-    Try(best_.ranges, PlacesOf(problem, best_.overlap.choice), /*ties=*/true);
-    Try(best_.ranges, PlacesOf(problem, greedy));
-  }
-
   void RefinePlaces() {
-    left_ = budget_.refined_launches;
+    left_ = RefinedLaunches();
     if (PlaceChoices() * EvaluationLaunches() <= left_) {
-      OverlapChoice choice(best_.problem.gradients.size(), kUnassigned);
+      OverlapChoice choice(schedule_.problem.gradients.size(), kUnassigned);
       const Cuts ranges = best_.ranges;
       TryAllPlaces(0, choice, ranges);
     } else {
@@ -162,11 +239,11 @@ class Chooser {
     if (left_ <= 0 || Stopped()) return;
     if (i == choice.size()) {
       left_ -= EvaluationLaunches();
-      Try(ranges, PlacesOf(best_.problem, choice));
+      Try(ranges, PlacesOf(schedule_.problem, choice));
       return;
     }
     TryAllPlaces(i + 1, choice, ranges);
-    for (const int place : best_.problem.fits[i]) {
+    for (const int place : schedule_.problem.fits[i]) {
       choice[i] = place;
       TryAllPlaces(i + 1, choice, ranges);
     }
@@ -185,11 +262,16 @@ class Chooser {
   }
 
   const TimedGraph& graph_;
+  const LancetPasses passes_;
   const LancetBudget budget_;
   const std::stop_token cancelled_;
-  LancetSchedule best_;
+  const LancetCandidate given_;         // The given order.
+  std::vector<LancetCandidate> tried_;  // Each once; of a refinement its result alone.
+  LancetCandidate best_;                // Of the search that runs.
+  bool cuts_ = false, moves_ = false;   // Whether that search cuts ranges and moves weight gradients.
+  LancetSchedule schedule_;
 
-  std::vector<CutRange> candidates_;         // By first.
+  std::vector<CutRange> every_range_;        // By first.
   std::vector<StepTimeline::Streams> rest_;  // What each stream has still to run, at least.
   std::vector<PartLaunch> launches_;
   Cuts chosen_;
@@ -200,8 +282,8 @@ class Chooser {
 
 }  // namespace
 
-LancetSchedule ChooseSchedule(const TimedGraph& graph, const LancetBudget& budget, std::stop_token cancelled) {
-  return Chooser(graph, budget, std::move(cancelled)).Run();
+LancetSchedule ChooseSchedule(const TimedGraph& graph, const LancetOptions& options, std::stop_token cancelled) {
+  return Chooser(graph, options, std::move(cancelled)).Run();
 }
 
 }  // namespace moeplan::planner

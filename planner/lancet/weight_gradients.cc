@@ -197,6 +197,14 @@ double CutS(const OverlapProblem& problem, const std::vector<bool>& uncut) {
 
 }  // namespace
 
+std::vector<GradientPlace> PlacesOf(const OverlapProblem& problem, std::span<const int> choice) {
+  std::vector<GradientPlace> places;
+  for (size_t i = 0; i < choice.size(); ++i) {
+    if (choice[i] != kUnassigned) places.push_back({problem.gradients[i], problem.exchanges[choice[i]]});
+  }
+  return places;
+}
+
 OverlapProblem LabelWeightGradients(const TimedGraph& graph, const std::stop_token& cancelled) {
   std::vector<std::vector<int>> producers(graph.size()), consumers(graph.size());
   for (int i = 0; i < graph.size(); ++i) {

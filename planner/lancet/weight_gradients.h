@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/plan/plan.h"
+#include "planner/lancet/launch_order.h"
 #include "planner/lancet/timed_graph.h"
 
 namespace moeplan::planner {
@@ -26,6 +27,9 @@ struct OverlapProblem {
 // Of each gradient its place in `exchanges`, or kUnassigned.
 using OverlapChoice = std::vector<int>;
 inline constexpr int kUnassigned = -1;
+
+// The choice as places of instructions, by gradient; what is unassigned stays where it is.
+std::vector<GradientPlace> PlacesOf(const OverlapProblem& problem, std::span<const int> choice);
 
 // Algorithm 1, lines 1 to 9. When cancelled, of the all-to-alls that were looked at by then.
 OverlapProblem LabelWeightGradients(const TimedGraph& graph, const std::stop_token& cancelled = {});

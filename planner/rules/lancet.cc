@@ -65,7 +65,8 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, co
   return answer;
 }
 
-std::string GradientSentence(const LancetSchedule& schedule) {
+std::string GradientSentence(const LancetSchedule& schedule, const LancetPasses& passes) {
+  if (!passes.weight_gradients) return "Weight gradients keep their places, as was asked.";
   const OverlapProblem& problem = schedule.problem;
   if (problem.exchanges.empty()) return "There is no backward all-to-all to cover.";
   if (problem.gradients.empty()) return "No weight gradient is independent of a backward all-to-all.";
@@ -82,7 +83,8 @@ std::string GradientSentence(const LancetSchedule& schedule) {
                 ", ", proof, " (best-fit greedy: ", Milliseconds(schedule.greedy_s), ").");
 }
 
-std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& schedule) {
+std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {
+  if (!passes.partition) return "No range of the forward pass is cut, as was asked.";
   if (schedule.ranges.empty()) return "No range of the forward pass ends earlier when it is cut.";
   double cut_s = 0;
   for (const CutRange& range : schedule.ranges) cut_s += range.time_s;
@@ -93,16 +95,19 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
                 Milliseconds(cut_s), ".");
 }
 
-std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule) {
+std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {
   const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
   return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", RoughPercent(gain), " earlier than the ",
-                Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule), " ",
-                RangeSentence(graph, schedule));
+                Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule, passes), " ",
+                RangeSentence(graph, schedule, passes));
 }
 
-// Both passes, each alone, and neither.
+// What the search has left, the paper's own plan and the given order among it, and each pass of the best alone.
 std::vector<StepChoice> ChoicesOf(const LancetSchedule& schedule) {
-  return {{schedule.ranges, schedule.places}, {schedule.ranges, {}}, {{}, schedule.places}, {}};
+  std::vector<StepChoice> choices;
+  for (const LancetCandidate& candidate : schedule.candidates) choices.push_back({candidate.ranges, candidate.places});
+  choices.insert(choices.end(), {{schedule.ranges, {}}, {{}, schedule.places}, {}});
+  return choices;
 }
 
 // Weight gradients that stay where they are, whatever they could cover.
@@ -116,7 +121,8 @@ std::string ForwardGradients(const TrainingGraph& graph) {
 
 }  // namespace
 
-StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
+StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, const LancetOptions& options,
+                                    std::stop_token cancelled) {
   const auto check_cancelled = [&] {
     return cancelled.stop_requested() ? Cancelled("planning was cancelled before it was done") : OkStatus();
   };
@@ -125,7 +131,7 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
   PriceNotes notes;
   ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
   RETURN_IF_ERROR(check_cancelled());
-  LancetSchedule schedule = ChooseSchedule(timed, {}, cancelled);
+  LancetSchedule schedule = ChooseSchedule(timed, options, cancelled);
   RETURN_IF_ERROR(check_cancelled());
   Judge judge(graph, timed, profile);
   const JudgedChoice given = *judge.Play({});
@@ -148,7 +154,7 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
     notes.remarks.insert("rule lancet: the longest ranges were not tried; groupS and maxRangeS make fewer of them");
   }
   answer.warnings = notes.Warnings();
-  answer.explanation = Explain(graph, schedule);
+  answer.explanation = Explain(graph, schedule, options.passes);
   return answer;
 }
 

@@ -3,7 +3,7 @@
 // Pass one places weight gradients beside backward all-to-alls (Lancet §4, planner/lancet/weight_gradients.h), pass two
 // cuts ranges of the forward pass and pipelines them (§5, planner/lancet/cut_ranges.h). What they choose is judged on
 // the timeline of the whole step, with contention and the boundaries of cuts (planner/lancet/judge.h), beside the given
-// order, so that the plan is never slower than that, which the paper does not promise.
+// order and the paper's own plan (planner/lancet/paper_plan.h), so that the plan is never slower than either.
 #pragma once
 
 #include <stop_token>
@@ -12,14 +12,17 @@
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/training/training_graph.h"
+#include "planner/lancet/schedule.h"
 #include "planner/lancet/timed_graph.h"
 
 namespace moeplan::planner {
 
 // `profile` may be null where every time is in the graph (NeedsProfile). The explanation says what was gained, what the
-// weight gradients cover, what greedy would, and the bound that no assignment passes.
+// weight gradients cover, what greedy would, and the bound that no assignment passes. With both passes switched off it
+// is the given order.
 // kInvalidInput: the graph is wrong, or a time is missing. kNotFound: the profile lacks an all-to-all of the graph.
 // kCancelled. Pure: the same arguments give the same answer, unless cancelled.
-StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled = {});
+StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile,
+                                    const LancetOptions& options = {}, std::stop_token cancelled = {});
 
 }  // namespace moeplan::planner

@@ -1,6 +1,7 @@
 #include "tests/planner/lancet_checker.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -21,30 +22,44 @@ int PartOf(const std::string& launch) {
 }
 std::string IdOf(const std::string& launch) { return launch.substr(0, launch.find('#')); }
 
+// The range of each instruction; where there is none, one of no parts but the whole that starts nowhere.
+std::vector<PlainSchedule::Range> RangeOfEach(const std::vector<PlainSchedule::Range>& ranges, int instructions) {
+  std::vector<PlainSchedule::Range> each(instructions, {.first = -1, .last = -1, .parts = 1});
+  for (const auto& range : ranges) std::fill(each.begin() + range.first, each.begin() + range.last + 1, range);
+  return each;
+}
+
 }  // namespace
 
 LancetChecker::LancetChecker(const json& graph) : graph_(graph) {
+  std::map<std::string, int> produced_by;
   for (const json& one : graph.at("instructions")) {
-    by_id_[one.at("id")] = static_cast<int>(instructions_.size());
+    const int i = static_cast<int>(instructions_.size());
+    by_id_[one.at("id")] = i;
+    ids_.push_back(one.at("id"));
+    ops_.push_back(one.at("op"));
+    forward_.push_back(one.value("phase", "FORWARD") == "FORWARD");
+    weight_gradient_.push_back(one.value("weightGradient", false));
+    for (const std::string& tensor : one.value("outputs", std::vector<std::string>())) produced_by[tensor] = i;
+    const std::vector<double> listed = one.value("partTimesS", std::vector<double>());
+    const double whole_s = one.contains("timeS") ? one["timeS"].get<double>() : listed.at(0);
+    std::vector<double>& part_s = part_s_.emplace_back(1, whole_s);
+    for (int k = 2; k <= graph.value("maxParts", 8); ++k) {
+      part_s.push_back(k <= static_cast<int>(listed.size()) ? listed[k - 1] : whole_s / k);
+    }
     instructions_.push_back(one);
   }
   for (const json& reader : instructions_) {
     std::vector<int>& producers = producers_.emplace_back();
     for (const std::string& tensor : reader.value("inputs", std::vector<std::string>())) {
-      for (int p = 0; p < size(); ++p) {
-        const auto outputs = instructions_[p].value("outputs", std::vector<std::string>());
-        if (std::ranges::find(outputs, tensor) != outputs.end()) producers.push_back(p);
+      if (const auto producer = produced_by.find(tensor); producer != produced_by.end()) {
+        producers.push_back(producer->second);
       }
     }
   }
 }
 
-double LancetChecker::PartS(int instruction, int parts) const {
-  const json& one = instructions_[instruction];
-  const std::vector<double> listed = one.value("partTimesS", std::vector<double>());
-  if (parts == 1) return one.contains("timeS") ? one["timeS"].get<double>() : listed.at(0);
-  return parts <= static_cast<int>(listed.size()) ? listed[parts - 1] : PartS(instruction, 1) / parts;
-}
+double LancetChecker::PartS(int instruction, int parts) const { return part_s_[instruction][parts - 1]; }
 
 bool LancetChecker::Depends(int later, int earlier) const {
   std::vector<bool> seen(size(), false);
@@ -61,42 +76,43 @@ bool LancetChecker::Depends(int later, int earlier) const {
 PlainSchedule LancetChecker::Given() const { return Build({}, std::vector<int>(size(), -1)); }
 
 double LancetChecker::ReplayS(const PlainSchedule& schedule) const {
-  std::map<int, PlainSchedule::Range> range_of;
-  for (const auto& range : schedule.ranges) {
-    for (int i = range.first; i <= range.last; ++i) range_of[i] = range;
-  }
-  std::map<bool, std::vector<std::string>> queues;
+  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule.ranges, size());
+  struct Launched {
+    int instruction, part;
+  };
+  std::vector<Launched> queues[2];
   for (const std::string& launch : schedule.order) {
-    queues[Op(by_id_.at(IdOf(launch))) == "ALL_TO_ALL"].push_back(launch);
+    const int i = by_id_.at(IdOf(launch));
+    queues[Op(i) == "ALL_TO_ALL"].push_back({i, PartOf(launch)});
   }
-  std::map<bool, size_t> next;
-  std::map<bool, double> free_s;
-  std::map<std::string, double> end_s;
-  while (end_s.size() < schedule.order.size()) {
-    const size_t before = end_s.size();
-    for (const bool exchanges : {false, true}) {
+  size_t next[2] = {0, 0};
+  double free_s[2] = {0, 0};
+  std::vector<std::vector<double>> end_s(size());  // By part; negative: it has not run.
+  for (int i = 0; i < size(); ++i) end_s[i].assign(range_of[i].parts + 1, -1);
+  for (bool ran = true; ran;) {
+    ran = false;
+    for (const int exchanges : {0, 1}) {
       if (next[exchanges] == queues[exchanges].size()) continue;
-      const std::string launch = queues[exchanges][next[exchanges]];
-      const int i = by_id_.at(IdOf(launch));
+      const auto [i, part] = queues[exchanges][next[exchanges]];
       double start_s = free_s[exchanges];
       bool ready = true;
       for (const int producer : ProducersOf(i)) {
-        const bool cut = range_of.contains(producer);
-        const bool same = cut && range_of.contains(i) && range_of[i].first == range_of[producer].first;
-        for (int part = 1; part <= (cut ? range_of[producer].parts : 1); ++part) {
-          if (same && part != PartOf(launch)) continue;
-          const auto end = end_s.find(cut ? Id(producer) + "#" + std::to_string(part) : Id(producer));
-          ready = ready && end != end_s.end();
-          if (ready) start_s = std::max(start_s, end->second);
+        const bool cut = range_of[producer].parts > 1;
+        const bool same = cut && range_of[i].first == range_of[producer].first;
+        for (int j = cut ? 1 : 0; j <= (cut ? range_of[producer].parts : 0); ++j) {
+          if (same && j != part) continue;
+          ready = ready && end_s[producer][j] >= 0;
+          start_s = std::max(start_s, end_s[producer][j]);
         }
       }
       if (!ready) continue;
-      free_s[exchanges] = end_s[launch] = start_s + PartS(i, range_of.contains(i) ? range_of[i].parts : 1);
+      free_s[exchanges] = end_s[i][part] = start_s + PartS(i, range_of[i].parts);
       ++next[exchanges];
+      ran = true;
     }
-    if (end_s.size() == before) return -1;
   }
-  return std::max(free_s[false], free_s[true]);
+  if (next[0] < queues[0].size() || next[1] < queues[1].size()) return -1;
+  return std::max(free_s[0], free_s[1]);
 }
 
 // ---- Ranges.
@@ -199,11 +215,14 @@ std::string LancetChecker::Complaint(const json& answer) const {
   if (expected != found) return "order does not have every launch once";
   if (!IsTopological(schedule)) return "order launches something before what it reads";
   std::set<std::string> placed;
+  std::vector<int> beside(size(), -1);
   for (const json& one : lancet.at("weightGradients")) {
     const int gradient = by_id_.at(one.at("instruction")), exchange = by_id_.at(one.at("allToAll"));
     if (!placed.insert(Id(gradient)).second) return Id(gradient) + ": placed twice";
     if (!MayRunBeside(gradient, exchange)) return Id(gradient) + ": may not run beside " + Id(exchange);
+    beside[gradient] = exchange;
   }
+  if (Build(schedule.ranges, beside).order != schedule.order) return "order is not that of ranges and places";
   if (!Near(ReplayS(schedule), lancet.at("timeS"))) return "timeS is not the end of order";
   if (!Near(ReplayS(Given()), lancet.at("unscheduledTimeS")))
     return "unscheduledTimeS is not the end of the given order";
@@ -212,18 +231,15 @@ std::string LancetChecker::Complaint(const json& answer) const {
 }
 
 bool LancetChecker::IsTopological(const PlainSchedule& schedule) const {
-  std::map<int, PlainSchedule::Range> range_of;
-  for (const auto& range : schedule.ranges) {
-    for (int i = range.first; i <= range.last; ++i) range_of[i] = range;
-  }
+  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule.ranges, size());
   std::map<std::string, size_t> at;
   for (size_t i = 0; i < schedule.order.size(); ++i) at[schedule.order[i]] = i;
   for (const std::string& launch : schedule.order) {
     const int i = by_id_.at(IdOf(launch));
     for (const int producer : ProducersOf(i)) {
-      const bool cut = range_of.contains(producer);
-      const bool same = cut && range_of.contains(i) && range_of[i].first == range_of[producer].first;
-      for (int part = 1; part <= (cut ? range_of[producer].parts : 1); ++part) {
+      const bool cut = range_of[producer].parts > 1;
+      const bool same = cut && range_of[i].first == range_of[producer].first;
+      for (int part = 1; part <= range_of[producer].parts; ++part) {
         if (same && part != PartOf(launch)) continue;
         if (at.at(cut ? Id(producer) + "#" + std::to_string(part) : Id(producer)) > at[launch]) return false;
       }
@@ -232,39 +248,73 @@ bool LancetChecker::IsTopological(const PlainSchedule& schedule) const {
   return true;
 }
 
-// ---- Brute force.
+// ---- Launch orders, and brute force.
 
-// Stage by stage in ranges; weight gradients right after their all-to-all, in the given order.
+// Everything keeps its place but for what the places ask: a weight gradient comes right after its all-to-all, several
+// of one in the given order; what it needs, when given later, comes just before it. A range is launched as one, stage
+// by stage. Of what could come next that with the smallest place comes first.
 PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& ranges,
                                    const std::vector<int>& beside) const {
-  PlainSchedule schedule = {.ranges = ranges};
-  for (int i = 0; i < size(); ++i) {
-    const auto range = std::ranges::find(ranges, i, &PlainSchedule::Range::first);
-    if (range != ranges.end()) {
-      for (int first = i; first <= range->last;) {
-        int last = first;
-        while (last < range->last && (Op(last + 1) == "ALL_TO_ALL") == (Op(first) == "ALL_TO_ALL")) ++last;
-        for (int part = 1; part <= range->parts; ++part) {
-          for (int j = first; j <= last; ++j) schedule.order.push_back(Id(j) + "#" + std::to_string(part));
-        }
-        first = last + 1;
-      }
-      i = range->last;
-      continue;
-    }
-    if (beside[i] < 0) schedule.order.push_back(Id(i));
-    for (int w = 0; w < size(); ++w) {
-      if (beside[w] == i) schedule.order.push_back(Id(w));
+  std::vector<int> unit(size());  // The first instruction of the range, or the instruction.
+  for (int i = 0; i < size(); ++i) unit[i] = i;
+  for (const auto& range : ranges) std::fill(unit.begin() + range.first, unit.begin() + range.last + 1, range.first);
+  std::vector<std::array<int, 3>> place(size());  // In the given order; 1 when behind what stands there; its own.
+  for (int i = 0; i < size(); ++i) place[i] = {beside[i] < 0 ? i : beside[i], beside[i] < 0 ? 0 : 1, i};
+  for (int reader = size(); reader-- > 0;) {
+    const std::array<int, 3>& own = place[unit[reader]];
+    for (const int producer : ProducersOf(reader)) {
+      std::array<int, 3>& needed = place[unit[producer]];
+      if (own[0] < needed[0]) needed = {own[0], own[1], needed[2]};
     }
   }
-  return schedule;
+  PlainSchedule schedule = {.ranges = ranges};
+  std::vector<bool> launched(size(), false);
+  const auto may_come = [&](int first) {
+    for (int i = first; i < size() && (i == first || unit[i] == first); ++i) {
+      if (beside[i] >= 0 && !launched[unit[beside[i]]]) return false;
+      for (const int producer : ProducersOf(i)) {
+        if (unit[producer] != first && !launched[unit[producer]]) return false;
+      }
+    }
+    return true;
+  };
+  while (true) {
+    int next = -1;
+    bool done = true;
+    for (int i = 0; i < size(); ++i) {
+      if (unit[i] != i || launched[i]) continue;
+      done = false;
+      if ((next < 0 || place[i] < place[next]) && may_come(i)) next = i;
+    }
+    if (done) return schedule;
+    if (next < 0) return {};
+    Launch(next, ranges, schedule.order);
+    launched[next] = true;
+  }
+}
+
+void LancetChecker::Launch(int first, const std::vector<PlainSchedule::Range>& ranges,
+                           std::vector<std::string>& order) const {
+  const auto range = std::ranges::find(ranges, first, &PlainSchedule::Range::first);
+  if (range == ranges.end()) {
+    order.push_back(Id(first));
+    return;
+  }
+  while (first <= range->last) {
+    int last = first;
+    while (last < range->last && (Op(last + 1) == "ALL_TO_ALL") == (Op(first) == "ALL_TO_ALL")) ++last;
+    for (int part = 1; part <= range->parts; ++part) {
+      for (int j = first; j <= last; ++j) order.push_back(Id(j) + "#" + std::to_string(part));
+    }
+    first = last + 1;
+  }
 }
 
 void LancetChecker::TryPlaces(size_t next, const std::vector<int>& gradients, std::vector<int>& beside,
                               const std::vector<PlainSchedule::Range>& ranges, double& best_s) const {
   if (next == gradients.size()) {
     const PlainSchedule schedule = Build(ranges, beside);
-    if (IsTopological(schedule)) best_s = std::min(best_s, ReplayS(schedule));
+    if (!schedule.order.empty()) best_s = std::min(best_s, ReplayS(schedule));
     return;
   }
   TryPlaces(next + 1, gradients, beside, ranges, best_s);

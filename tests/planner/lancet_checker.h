@@ -33,25 +33,29 @@ class LancetChecker {
   bool MayBeCut(int first, int last) const;
   // Whether the weight gradient may run beside the all-to-all.
   bool MayRunBeside(int gradient, int exchange) const;
-  // The smallest end over all sets of ranges, and all places of weight gradients that do not move anything else.
+  // The smallest end over all sets of ranges in all numbers of parts, and all places of weight gradients that some
+  // order satisfies.
   double BruteForceS() const;
   // The largest sum of min(all-to-all, its weight gradients) over all assignments.
   double BruteForceOverlapS() const;
 
   double PartS(int instruction, int parts) const;
   int size() const { return static_cast<int>(instructions_.size()); }
-  bool IsWeightGradient(int i) const { return instructions_[i].value("weightGradient", false); }
+  bool IsWeightGradient(int i) const { return weight_gradient_[i]; }
   bool IsBackwardExchange(int i) const { return Op(i) == "ALL_TO_ALL" && !Forward(i); }
 
  private:
-  std::string Id(int i) const { return instructions_[i].at("id"); }
-  std::string Op(int i) const { return instructions_[i].at("op"); }
-  bool Forward(int i) const { return instructions_[i].value("phase", "FORWARD") == "FORWARD"; }
+  const std::string& Id(int i) const { return ids_[i]; }
+  const std::string& Op(int i) const { return ops_[i]; }
+  bool Forward(int i) const { return forward_[i]; }
   const std::vector<int>& ProducersOf(int i) const { return producers_[i]; }
   bool Depends(int later, int earlier) const;
   bool AxesFit(int first, int last) const;
   bool OnBorders(int first, int last) const;
+  // The launches of ranges, and of weight gradients where they are put: `beside` has the all-to-all of each, or -1. No
+  // order satisfies all places: none.
   PlainSchedule Build(const std::vector<PlainSchedule::Range>& ranges, const std::vector<int>& beside) const;
+  void Launch(int first, const std::vector<PlainSchedule::Range>& ranges, std::vector<std::string>& order) const;
   void TryRanges(int from, std::vector<PlainSchedule::Range>& ranges, double& best_s) const;
   void TryPlaces(size_t next, const std::vector<int>& gradients, std::vector<int>& beside,
                  const std::vector<PlainSchedule::Range>& ranges, double& best_s) const;
@@ -60,7 +64,10 @@ class LancetChecker {
   nlohmann::json graph_;
   std::vector<nlohmann::json> instructions_;
   std::map<std::string, int> by_id_;
+  std::vector<std::string> ids_, ops_;
+  std::vector<bool> forward_, weight_gradient_;
   std::vector<std::vector<int>> producers_;
+  std::vector<std::vector<double>> part_s_;  // For k = 1, 2, ...
 };
 
 }  // namespace moeplan

@@ -234,7 +234,7 @@ TEST(StopTest, PlanningATrainingGraphStopsAtOnce) {
   for (const int instructions : {24, 400, kMostInstructions}) {
     const TrainingGraph graph = LongGraph(instructions);
     ExpectPrompt("graph", [&](const StopSignals& stop) {
-      ExpectAnswerOrCancelled(PlanGraph(graph, nullptr, stop.cancelled).status());
+      ExpectAnswerOrCancelled(PlanGraph(graph, nullptr, {}, stop.cancelled).status());
     });
   }
 }

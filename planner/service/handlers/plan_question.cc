@@ -69,7 +69,7 @@ StatusOr<PlanQuestion> QuestionAboutGraph(const v1::PlanRequest& request) {
 }
 
 StatusOr<v1::PlanResponse> AnswerAbout(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
-  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, planner::PlanGraph(graph, profile, std::move(cancelled)));
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, planner::PlanGraph(graph, profile, {}, std::move(cancelled)));
   return ToProto(answer);
 }
 
