@@ -85,6 +85,14 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();
   command->add_option("--gate", options->gate, "TOP_K, SWITCH, BATCH_PRIORITIZED, ...")->capture_default_str();
   command->add_option("--max-parts", options->graph.max_parts, "Most parts of a range")->capture_default_str();
+  command->add_option("--group", options->graph.limits.group_s,
+                      "Seconds up to which neighbours are merged; ranges start and end between groups (default 0: "
+                      "wherever they can)");
+  command->add_option("--max-range", options->graph.limits.max_range_s,
+                      "Seconds that a range takes uncut, at most (default 0: no limit)");
+  command->add_flag("--paper-limits", options->graph.paper_limits,
+                    "Groups and ranges as in Lancet's evaluation: five groups from one MoE layer to the next, ranges "
+                    "of one such stretch");
   command->add_flag("--json", options->json, "Print JSON, which it does anyway");
 }
 

@@ -21,7 +21,7 @@ namespace {
 struct PlanCommandOptions {
   SourceOption source;
   std::string workload, graph;
-  std::vector<std::string> router_traces;
+  std::vector<std::string> router_traces, without;
   std::optional<int> router_layer;
   std::optional<int> top, budget_nodes;
   bool extrapolate = false;
@@ -154,9 +154,19 @@ StatusOr<Workload> ReadWorkload(const PlanCommandOptions& options) {
   return workload;
 }
 
+StatusOr<v1::LancetRule::Pass> PassFrom(const std::string& name) {
+  if (name == "weight-gradients") return v1::LancetRule::WEIGHT_GRADIENTS;
+  if (name == "partition") return v1::LancetRule::PARTITION;
+  return InvalidInput(StrCat("--without: found ", name, ", expected weight-gradients or partition"));
+}
+
 // Makes the request, but for the workload or graph that is planned.
-v1::PlanRequest RequestOf(const PlanCommandOptions& options) {
+StatusOr<v1::PlanRequest> RequestOf(const PlanCommandOptions& options) {
   v1::PlanRequest request;
+  for (const std::string& name : options.without) {
+    ASSIGN_OR_RETURN(const v1::LancetRule::Pass pass, PassFrom(name));
+    request.add_without(pass);
+  }
   if (options.top) request.set_top(*options.top);
   if (options.budget_nodes) request.set_budget_nodes(*options.budget_nodes);
   request.set_extrapolate(options.extrapolate);
@@ -165,8 +175,10 @@ v1::PlanRequest RequestOf(const PlanCommandOptions& options) {
 
 // Names the option in an error about the field of the request that it sets.
 Status InOptions(const Status& status) {
-  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
-      {"top: ", "--top: "}, {"budgetNodes: ", "--budget-nodes: "}, {"extrapolate: ", "--extrapolate: "}};
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {{"top: ", "--top: "},
+                                                                        {"budgetNodes: ", "--budget-nodes: "},
+                                                                        {"extrapolate: ", "--extrapolate: "},
+                                                                        {"without: ", "--without: "}};
   for (const auto& [field, option] : kOptions) {
     if (!status.message().starts_with(field)) continue;
     return {status.code(), StrCat(option, status.message().substr(field.size()))};
@@ -209,7 +221,7 @@ Status RunGraph(const PlanCommandOptions& options) {
     return InvalidInput("--router-trace: found beside --graph, expected with --workload");
   }
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadTrainingGraph(options.graph));
-  v1::PlanRequest request = RequestOf(options);
+  ASSIGN_OR_RETURN(v1::PlanRequest request, RequestOf(options));
   *request.mutable_graph() = ToProto(graph);
   ASSIGN_OR_RETURN(const v1::PlanResponse response, Ask(options, request, options.graph));
   if (options.json) return options.source.PrintAnswer(response);
@@ -228,7 +240,7 @@ Status Run(const PlanCommandOptions& options) {
   }
   if (!options.graph.empty()) return RunGraph(options);
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options));
-  v1::PlanRequest request = RequestOf(options);
+  ASSIGN_OR_RETURN(v1::PlanRequest request, RequestOf(options));
   *request.mutable_workload() = ToProto(workload);
   ASSIGN_OR_RETURN(const v1::PlanResponse response, Ask(options, request, options.workload));
   if (options.json) {
@@ -251,6 +263,8 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_option("--workload", options->workload, "WORKLOAD.json");
   command->add_option("--graph", options->graph,
                       "GRAPH.json, a training graph, instead of a workload; needs no SOURCE where every time is in it");
+  command->add_option("--without", options->without,
+                      "Leave out one of Lancet's passes over a graph: weight-gradients or partition; repeated, both");
   command->add_option("--router-trace", options->router_traces,
                       "Router traces, JSON lines: how often each expert is chosen; several are taken together");
   command->add_option("--router-layer", options->router_layer, "The layer whose records count (default: all)");

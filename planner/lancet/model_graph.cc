@@ -19,7 +19,6 @@ namespace {
 using Tensors = std::vector<std::string>;
 
 constexpr double kMostTokens = 1 << 30;
-constexpr int kGroupsPerStretch = 5;       // Lancet §7.
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
 // What an instruction does: a part of a transformer's block, a kernel of the MoE layer, or its exchange.
@@ -488,10 +487,25 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   if (options.bytes_per_element != 2 && options.bytes_per_element != 4) {
     return Bad("bytes per element", StrCat(options.bytes_per_element), "2 or 4");
   }
+  const auto seconds = [](const char* what, double value) {
+    if (std::isfinite(value) && value >= 0) return OkStatus();
+    return Bad(what, StrCat(value), "a finite number of seconds, at least 0");
+  };
+  RETURN_IF_ERROR(seconds("group", options.limits.group_s));
+  RETURN_IF_ERROR(seconds("max range", options.limits.max_range_s));
+  if (options.paper_limits && (options.limits.group_s > 0 || options.limits.max_range_s > 0)) {
+    return Bad("paper limits", "others beside them", "those of the paper or one's own");
+  }
   if (options.gate == GateKind::kSwitch && model.top_k != 1) {
     return Bad("gate", "SWITCH", StrCat("another, because the model chooses ", model.top_k, " experts for a token"));
   }
   return OkStatus();
+}
+
+double ForwardS(const TrainingGraph& graph) {
+  double forward_s = 0;
+  for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
+  return forward_s;
 }
 
 }  // namespace
@@ -504,10 +518,9 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());
-  double forward_s = 0;
-  for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
-  graph.max_range_s = forward_s / model.moe_layers();
-  graph.group_s = graph.max_range_s / kGroupsPerStretch;
+  const RangeLimits limits = options.paper_limits ? LimitsOfPaper(ForwardS(graph), model.moe_layers()) : options.limits;
+  graph.group_s = limits.group_s;
+  graph.max_range_s = limits.max_range_s;
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));
   return graph;
 }

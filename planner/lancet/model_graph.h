@@ -21,6 +21,7 @@
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
+#include "planner/lancet/paper_plan.h"
 
 namespace moeplan::planner {
 
@@ -38,15 +39,14 @@ struct ModelGraphOptions {
   // Dense gradients are summed for each rank's part of the optimizer's states, and weights gathered after its step
   // (ZeRO-1, as `step` has it by default); else they are summed whole.
   bool cuts_optimizer = true;
-  int gradient_bytes = 4;  // Of a gradient that is summed.
+  int gradient_bytes = 4;     // Of a gradient that is summed.
+  RangeLimits limits;         // Written into the graph, by default none.
+  bool paper_limits = false;  // Instead of `limits`, those of Lancet's evaluation (LimitsOfPaper).
 
   int ranks() const { return gpus > 0 ? gpus : expert_parallel; }
   int all_ranks_per_node() const { return std::min(ranks(), gpus_per_node > 0 ? gpus_per_node : ranks_per_node); }
 };
 
-// Groups and ranges as Lancet's evaluation sets them (§7): five groups between one MoE layer and the next, ranges as
-// long as one such stretch.
-//
 // kInvalidInput: an option is out of range, or the model has no layer of experts. kNotFound: the profile lacks the
 // all-to-all or EXPERT_GEMM, with the command that measures them. What was extrapolated or taken as free goes to
 // `notes`. The graph passes ValidateTrainingGraph.

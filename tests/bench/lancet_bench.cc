@@ -11,7 +11,7 @@
 namespace moeplan {
 namespace {
 
-TrainingGraph Gpt2LMoe(bool grouped) {
+TrainingGraph Gpt2LMoe(bool paper_limits) {
   ModelConfig model = {.model_dim = 1024,
                        .dense_hidden_dim = 4096,
                        .heads = 16,
@@ -29,12 +29,14 @@ TrainingGraph Gpt2LMoe(bool grouped) {
                      {{.kernel = Kernel::kDeviceCopy}, line(5e-6, 1.4e-12)},
                      {{.kernel = Kernel::kGate}, line(1e-5, 4e-12)},
                      {{.kernel = Kernel::kPermute}, line(1e-5, 2e-12)}};
-  const planner::ModelGraphOptions options = {
-      .batch = 48, .sequence_length = 512, .expert_parallel = 16, .ranks_per_node = 8, .gate = GateKind::kSwitch};
+  const planner::ModelGraphOptions options = {.batch = 48,
+                                              .sequence_length = 512,
+                                              .expert_parallel = 16,
+                                              .ranks_per_node = 8,
+                                              .gate = GateKind::kSwitch,
+                                              .paper_limits = paper_limits};
   PriceNotes notes;
-  TrainingGraph graph = *planner::TrainingGraphOf(model, options, profile, notes);
-  if (!grouped) graph.group_s = graph.max_range_s = 0;
-  return graph;
+  return *planner::TrainingGraphOf(model, options, profile, notes);
 }
 
 void Measure(const char* name, const TrainingGraph& graph) {
@@ -56,6 +58,6 @@ void Measure(const char* name, const TrainingGraph& graph) {
 }  // namespace moeplan
 
 int main() {
-  moeplan::Measure("GPT2-L-MoE, groups and ranges of the paper", moeplan::Gpt2LMoe(/*grouped=*/true));
-  moeplan::Measure("GPT2-L-MoE, no groups, no limit", moeplan::Gpt2LMoe(/*grouped=*/false));
+  moeplan::Measure("GPT2-L-MoE, groups and ranges of the paper", moeplan::Gpt2LMoe(/*paper_limits=*/true));
+  moeplan::Measure("GPT2-L-MoE, no groups, no limit", moeplan::Gpt2LMoe(/*paper_limits=*/false));
 }

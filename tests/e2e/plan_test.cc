@@ -292,6 +292,26 @@ TEST(PlanGraphCommandTest, AGraphWithEveryTimeIsAnsweredWithoutASource) {
   EXPECT_THAT(text.out, AllOf(HasSubstr("38.5 % earlier"), HasSubstr("dw")));
 }
 
+TEST(PlanGraphCommandTest, PassesCanBeLeftOut) {
+  const TemporaryFolder folder;
+  const std::string graph = folder.Write("graph.json", kGraph.dump());
+  const auto time_s = [&](const std::vector<std::string>& passes) {
+    std::vector<std::string> command = {"plan", "--graph", graph, "--json"};
+    for (const std::string& pass : passes) command.insert(command.end(), {"--without", pass});
+    const Outcome outcome = RunMoeplan(command);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return Json::parse(outcome.out).at("rules").at("lancet").at("timeS").get<double>();
+  };
+  EXPECT_EQ(time_s({}), 8);
+  EXPECT_EQ(time_s({"partition"}), 8);
+  EXPECT_EQ(time_s({"weight-gradients"}), 13);
+  EXPECT_EQ(time_s({"weight-gradients", "partition"}), 13);
+  ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--without", "all"}),
+                "--without: found all, expected weight-gradients or partition");
+  ExpectRefused(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--without", "partition"}),
+                "--without: found a value, expected none beside workload");
+}
+
 TEST(PlanGraphCommandTest, WrongGraphsAndCommandLinesAreRefused) {
   const TemporaryFolder folder;
   const auto plan = [&](const std::string& pointer, const Json& value) {
@@ -334,6 +354,31 @@ TEST(GraphCommandTest, ThePapersModelsArePlannedFromTheirConfigs) {
     EXPECT_LT(lancet.at("timeS"), lancet.at("unscheduledTimeS"));
     EXPECT_EQ(lancet.at("partitions").size(), layers);
   }
+}
+
+TEST(GraphCommandTest, LimitsAreThoseAskedFor) {
+  const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
+  const auto run = [&](const std::vector<std::string>& limits) {
+    std::vector<std::string> command = {
+        "graph",   "--profile", examples + "profile-2x8.json", "--model", examples + "gpt2-s-moe.json",
+        "--batch", "24",        "--sequence-length",           "512",     "--expert-parallel",
+        "16"};
+    command.insert(command.end(), limits.begin(), limits.end());
+    return RunMoeplan(command);
+  };
+  const auto limits = [&](const std::vector<std::string>& asked) {
+    const Outcome outcome = run(asked);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Json graph = Json::parse(outcome.out);
+    return std::pair<double, double>(graph.at("groupS"), graph.at("maxRangeS"));
+  };
+  EXPECT_EQ(limits({}), std::pair(0.0, 0.0));
+  EXPECT_EQ(limits({"--group", "0.002", "--max-range", "0.01"}), std::pair(0.002, 0.01));
+  const auto [group_s, max_range_s] = limits({"--paper-limits"});
+  EXPECT_GT(group_s, 0);
+  EXPECT_NEAR(max_range_s, 5 * group_s, 1e-12);
+  ExpectRefused(run({"--group", "-1"}), "group: found -1, expected a finite number of seconds");
+  ExpectRefused(run({"--paper-limits", "--max-range", "1"}), "paper limits: found others beside them");
 }
 
 TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {

@@ -104,6 +104,24 @@ TEST_F(HandlersTest, AGraphWithEveryTimeNeedsNoProfile) {
               IsError(StatusCode::kInvalidInput, "top: found a value, expected none beside graph"));
 }
 
+TEST_F(HandlersTest, PassesOfAGraphCanBeLeftOut) {
+  v1::PlanRequest request = GraphRequest();
+  request.add_without(v1::LancetRule::WEIGHT_GRADIENTS);
+  const auto response = Plan(environment(), request, {});
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->rules().lancet().time_s(), 13);
+  EXPECT_THAT(response->rules().lancet().order(), ElementsAre("a", "y", "dw"));
+  request.set_without(0, v1::LancetRule::PARTITION);
+  EXPECT_EQ(Plan(environment(), request, {})->rules().lancet().time_s(), 8);
+  request.set_without(0, v1::LancetRule::UNSPECIFIED);
+  EXPECT_THAT(Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "without[0]: found 0, expected one of WEIGHT_GRADIENTS, PARTITION"));
+  v1::PlanRequest of_layer = ExamplePlanRequest();
+  of_layer.add_without(v1::LancetRule::PARTITION);
+  EXPECT_THAT(Plan(environment(), of_layer, {}),
+              IsError(StatusCode::kInvalidInput, "without: found a value, expected none beside workload"));
+}
+
 TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {
   v1::PlanRequest request = GraphRequest();
   v1::Instruction& exchange = *request.mutable_graph()->mutable_instructions(0);

@@ -126,8 +126,23 @@ TEST(ModelGraphTest, TheWayBackHasAGradientOfInputsAndOneOfWeights) {
   EXPECT_EQ(graph.instructions.back().id, "embedding.dw");
 }
 
-TEST(ModelGraphTest, GroupsAndRangesAreThoseOfThePaper) {
-  const TrainingGraph graph = GraphOf(SmallModel());
+TEST(ModelGraphTest, GroupsAndRangesAreFreeUnlessAskedFor) {
+  const TrainingGraph free = GraphOf(SmallModel());
+  EXPECT_EQ(free.group_s, 0);
+  EXPECT_EQ(free.max_range_s, 0);
+  ModelGraphOptions options = kOptions;
+  options.limits = {.group_s = 0.25, .max_range_s = 2};
+  PriceNotes notes;
+  const TrainingGraph limited = *TrainingGraphOf(SmallModel(), options, UnitProfile(), notes);
+  EXPECT_EQ(limited.group_s, 0.25);
+  EXPECT_EQ(limited.max_range_s, 2);
+}
+
+TEST(ModelGraphTest, GroupsAndRangesMayBeThoseOfThePaper) {
+  ModelGraphOptions options = kOptions;
+  options.paper_limits = true;
+  PriceNotes notes;
+  const TrainingGraph graph = *TrainingGraphOf(SmallModel(), options, UnitProfile(), notes);
   double forward_s = 0;
   for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
   EXPECT_NEAR(graph.max_range_s, forward_s, 1e-12);  // One MoE layer.
@@ -179,6 +194,11 @@ TEST(ModelGraphTest, WrongOptionsAreRefused) {
   };
   EXPECT_EQ(refusal([](auto&, auto&) {}), "");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.batch = 0; }), "batch: found 0, expected a whole number of 1 to 16777216");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.limits.group_s = -1; }),
+            "group: found -1, expected a finite number of seconds, at least 0");
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.limits.max_range_s = 1.0 / 0.0; }), HasSubstr("max range: found inf"));
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.limits.max_range_s = 1, o.paper_limits = true; }),
+            "paper limits: found others beside them, expected those of the paper or one's own");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.expert_parallel = 3; }),
             "expert parallel: found 3, expected a divisor of the 4 experts");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.ranks_per_node = 5; }),

@@ -40,6 +40,20 @@ Status CheckBesideGraph(const v1::PlanRequest& request) {
   return OkStatus();
 }
 
+StatusOr<planner::LancetPasses> PassesOf(const v1::PlanRequest& request) {
+  planner::LancetPasses passes;
+  for (int i = 0; i < request.without_size(); ++i) {
+    switch (request.without(i)) {
+      case v1::LancetRule::WEIGHT_GRADIENTS: passes.weight_gradients = false; break;
+      case v1::LancetRule::PARTITION: passes.partition = false; break;
+      default:
+        return moeplan::error::UnknownEnum(StrCat("without[", i, "]"), StrCat(int{request.without(i)}),
+                                           *v1::LancetRule::Pass_descriptor());
+    }
+  }
+  return passes;
+}
+
 StatusOr<int> TopOf(const v1::PlanRequest& request) {
   if (!request.has_top()) return 0;
   if (request.top() < 1) return moeplan::error::Mismatch("top", StrCat(request.top()), "at least 1, or absent for all");
@@ -63,13 +77,17 @@ StatusOr<std::optional<double>> TimeLimitOf(const v1::PlanRequest& request) {
 
 StatusOr<PlanQuestion> QuestionAboutGraph(const v1::PlanRequest& request) {
   RETURN_IF_ERROR(CheckBesideGraph(request));
+  PlanQuestion question;
+  ASSIGN_OR_RETURN(question.lancet.passes, PassesOf(request));
   ASSIGN_OR_RETURN(TrainingGraph graph, TrainingGraphFromProto(request.graph()));
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));
-  return PlanQuestion{.about = std::move(graph)};
+  question.about = std::move(graph);
+  return question;
 }
 
-StatusOr<v1::PlanResponse> AnswerAbout(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
-  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, planner::PlanGraph(graph, profile, {}, std::move(cancelled)));
+StatusOr<v1::PlanResponse> AnswerAbout(const TrainingGraph& graph, const planner::LancetOptions& options,
+                                       const Profile* profile, std::stop_token cancelled) {
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, planner::PlanGraph(graph, profile, options, std::move(cancelled)));
   return ToProto(answer);
 }
 
@@ -90,6 +108,9 @@ StatusOr<v1::PlanResponse> AnswerAbout(const Workload& workload, const PlanQuest
 StatusOr<PlanQuestion> QuestionOf(const v1::PlanRequest& request) {
   RETURN_IF_ERROR(CheckSubject(request));
   if (request.has_graph()) return QuestionAboutGraph(request);
+  if (request.without_size() > 0) {
+    return moeplan::error::Mismatch("without", "a value", "none beside workload, whose plan has no passes of Lancet");
+  }
   PlanQuestion question = {.extrapolate = request.extrapolate()};
   ASSIGN_OR_RETURN(question.options.top, TopOf(request));
   ASSIGN_OR_RETURN(question.budget_nodes, BudgetNodesOf(request));
@@ -105,7 +126,7 @@ bool NeedsProfile(const PlanQuestion& question) {
 
 StatusOr<v1::PlanResponse> AnswerTo(const PlanQuestion& question, const Profile* profile, std::stop_token cancelled) {
   if (const auto* const graph = std::get_if<TrainingGraph>(&question.about)) {
-    return AnswerAbout(*graph, profile, std::move(cancelled));
+    return AnswerAbout(*graph, question.lancet, profile, std::move(cancelled));
   }
   MOEPLAN_CHECK(profile != nullptr);
   return AnswerAbout(std::get<Workload>(question.about), question, *profile, std::move(cancelled));

@@ -10,6 +10,7 @@
 #include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 #include "moeplan/v1/planner_service.pb.h"
+#include "planner/lancet/schedule.h"
 #include "planner/search/plan_layer.h"
 
 namespace moeplan::service {
@@ -17,6 +18,8 @@ namespace moeplan::service {
 // What a request asks, but for the profile; it was checked.
 struct PlanQuestion {
   std::variant<Workload, TrainingGraph> about;
+  // Asked of training graphs.
+  planner::LancetOptions lancet;
   // The rest is asked of workloads; a training graph leaves it as it is.
   planner::PlanOptions options;
   int budget_nodes = planner::kDefaultBudgetNodes;
