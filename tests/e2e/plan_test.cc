@@ -346,7 +346,7 @@ TEST(GraphCommandTest, ThePapersModelsArePlannedFromTheirConfigs) {
   for (const auto& [model, layers] : {std::pair("gpt2-s-moe.json", 6U), std::pair("gpt2-l-moe.json", 12U)}) {
     const Outcome graph =
         RunMoeplan({"graph", "--profile", examples + "profile-2x8.json", "--model", examples + model, "--batch", "24",
-                    "--sequence-length", "512", "--expert-parallel", "16", "--gate", "SWITCH"});
+                    "--sequence-length", "512", "--expert-parallel", "16", "--gate", "SWITCH", "--paper-limits"});
     ASSERT_EQ(graph.exit_code, 0) << graph.err;
     const Outcome plan = RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.out), "--json"});
     ASSERT_EQ(plan.exit_code, 0) << plan.err;

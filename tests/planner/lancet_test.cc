@@ -773,16 +773,28 @@ TEST(LancetTest, ATransformerIsPlannedLegallyAndFaster) {
   profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 6.7e-15), Line(Kernel::kDeviceCopy, 5e-6, 1.4e-12),
                      Line(Kernel::kGate, 1e-5, 4e-12), Line(Kernel::kPermute, 1e-5, 2e-12)};
   for (const GateKind gate : {GateKind::kSwitch, GateKind::kBatchPrioritized}) {
-    const ModelGraphOptions options = {
-        .batch = 24, .sequence_length = 512, .expert_parallel = 16, .ranks_per_node = 8, .gate = gate};
-    PriceNotes notes;
-    const auto graph = TrainingGraphOf(model, options, profile, notes);
-    ASSERT_TRUE(graph.ok()) << graph.status().message();
-    const json text = json::parse(ToJson(ToProto(*graph))), answer = AnswerOf(text);
-    EXPECT_EQ(LancetChecker(text).Complaint(answer), "");
-    const json& lancet = answer.at("rules").at("lancet");
-    EXPECT_LT(lancet.at("timeS"), 0.95 * lancet.at("unscheduledTimeS").get<double>());
-    EXPECT_EQ(lancet.at("partitions").size(), 6u);  // One for each layer of experts.
+    double limited_s = 0;
+    for (const bool limited : {true, false}) {
+      const ModelGraphOptions options = {.batch = 24,
+                                         .sequence_length = 512,
+                                         .expert_parallel = 16,
+                                         .ranks_per_node = 8,
+                                         .gate = gate,
+                                         .paper_limits = limited};
+      PriceNotes notes;
+      const auto graph = TrainingGraphOf(model, options, profile, notes);
+      ASSERT_TRUE(graph.ok()) << graph.status().message();
+      const json text = json::parse(ToJson(ToProto(*graph))), answer = AnswerOf(text);
+      EXPECT_EQ(LancetChecker(text).Complaint(answer), "");
+      const json& lancet = answer.at("rules").at("lancet");
+      const double time_s = lancet.at("timeS");
+      EXPECT_LT(time_s, 0.95 * lancet.at("unscheduledTimeS").get<double>());
+      if (limited) {
+        EXPECT_EQ(lancet.at("partitions").size(), 6u);  // One for each layer of experts.
+        limited_s = time_s;
+      }
+      EXPECT_LE(time_s, limited_s);
+    }
   }
 }
 
