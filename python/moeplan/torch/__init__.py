@@ -9,6 +9,7 @@ Letters of shapes are those of docs/design.md, section 3: M model, H hidden, E e
 docs/python.md tells how it is used.
 """
 
+from moeplan.torch.capture import CapturedGraph, capture
 from moeplan.torch.gradients import flush_weight_gradients, reduce_gradients
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.replace import Replacement, replace
@@ -17,9 +18,11 @@ from moeplan.torch.side_by_side import micro_batches, side_by_side
 from moeplan.torch.world import World, init
 
 __all__ = [
+    "CapturedGraph",
     "MoELayer",
     "Replacement",
     "World",
+    "capture",
     "flush_weight_gradients",
     "init",
     "micro_batches",

@@ -1,0 +1,151 @@
+"""The training graph of a job's own model, with times that were measured where it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from typing import Any, Iterable, Mapping, Optional, Union
+
+import torch
+
+from moeplan.torch import moe_tasks
+from moeplan.torch.graph_writer import written
+from moeplan.torch.operator_times import Operator, OperatorTimes
+from moeplan.torch.paced_step import Operators, PacedStep
+from moeplan.torch.traced import Traced, remember
+from moeplan.torch.tracer import Inputs, Loss, trace
+from moeplan.torch.world import World
+
+_RUNS = 5
+_CUTS = (1, 2, 4, 8)
+
+
+class CapturedGraph(dict):
+    """The dict that ``moeplan plan --graph`` accepts. ``timed``: how many operators this capture has timed, 0 where all
+    were known. ``traced``: what the instructions run."""
+
+    timed: int = 0
+    traced: Traced
+
+
+def capture(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    loss: Loss,
+    world: World,
+    cache: Union[str, os.PathLike, None] = None,
+) -> CapturedGraph:
+    """The training graph of one step of this rank: ``loss(model(*inputs))`` and its backward pass.
+
+    ``inputs``: a tensor, a tuple of the model's arguments or a dict of its keyword arguments, with samples along the first
+    dimension of the tensors. ``loss``: a function of the model's output that gives a scalar, or of output and inputs; None
+    where the output is, or has, the loss. ``cache``: the file of operator times; None: operators.db in the user's cache
+    folder.
+
+    Every operator that the file lacks is timed in steps that run one instruction after another: the median of five after
+    one that does not count, then the mean over the ranks. Forward times of parts are measured with 1/2, 1/4 and 1/8 of the
+    batch, and lie between those on straight lines of logarithms. An MoELayer's tasks take what they take inside of these
+    steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients over ranks, are
+    not in the graph.
+
+    Collective: every rank of the job captures its own model, with as many samples. Raises InvalidInput, naming the module
+    or the function, for what a graph cannot hold.
+    """
+    traced = trace(model, inputs, loss)
+    for one in traced.instructions:
+        if one.layer is not None:
+            moe_tasks.check_plan(one.id, one.layer)
+    operators = Operators(traced, world.ranks, world.nodes)
+    times = OperatorTimes(cache, world.device, world.gpus_per_node)
+    wanted = {size: _operators_of(traced, operators, size) for size in _sizes(traced)}
+    known = times.find(operator for of_size in wanted.values() for operator in of_size)
+    measured = _measure(traced, operators, inputs, world, wanted, known)
+    times.keep(measured)
+    seconds = _agreed({**known, **measured}, world)
+    graph = CapturedGraph(written(traced, _Times(traced, operators, seconds, sorted(wanted))))
+    graph.timed = len(measured)
+    graph.traced = traced
+    remember(model, traced)
+    return graph
+
+
+def _sizes(traced: Traced) -> list[int]:
+    """The batch and its parts of which times are measured, the whole first."""
+    if traced.part == 0:
+        return [traced.batch]
+    return sorted({max(1, traced.batch // cut) for cut in _CUTS}, reverse=True)
+
+
+def _operators_of(traced: Traced, operators: Operators, size: int) -> list[Operator]:
+    """Those of the whole batch are of all instructions and both passes, those of a part of what can be cut, forward."""
+    found = []
+    for one in traced.instructions:
+        if size == traced.batch:
+            found += operators.forward(one, size) + operators.backward(one)
+        elif one.samples and one.main.index < traced.model_ends:
+            found += operators.forward(one, size)
+    return found
+
+
+def _measure(
+    traced: Traced,
+    operators: Operators,
+    inputs: Inputs,
+    world: World,
+    wanted: Mapping[int, Iterable[Operator]],
+    known: Mapping[Operator, float],
+) -> dict[Operator, float]:
+    """Seconds of the operators that are not known. Collective: a size that any rank lacks is run by all."""
+    missing = {size: [one for one in of_size if one not in known] for size, of_size in wanted.items()}
+    lacking = set().union(*world._gather({size for size, some in missing.items() if some}))
+    paced = PacedStep(traced, operators, inputs, world.device)
+    for size in sorted(lacking, reverse=True):
+        for run in range(_RUNS + 1):
+            paced.run(size, counts=run > 0)
+    found = {operator: statistics.median(seconds) for operator, seconds in paced.seconds.items()}
+    everywhere = world._gather(found)
+    needed = {operator for some in missing.values() for operator in some}
+    return {one: statistics.fmean(times[one] for times in everywhere if one in times) for one in needed}
+
+
+def _agreed(seconds: Mapping[Operator, float], world: World) -> dict[Operator, float]:
+    """The same on all ranks, whose files may say different things: the median of theirs. Collective."""
+    everywhere = world._gather(dict(seconds))
+    return {one: statistics.median(times[one] for times in everywhere if one in times) for one in seconds}
+
+
+class _Times:
+    """The times of a graph's instructions. ``sizes``: the parts of the batch that were measured, smallest first."""
+
+    def __init__(self, traced: Traced, operators: Operators, seconds: Mapping[Operator, float], sizes: list[int]) -> None:
+        self._traced, self._operators, self._seconds, self._sizes = traced, operators, seconds, sizes
+        self.most_parts = min(_CUTS[-1], max(1, traced.batch))
+
+    def forward_s(self, one: Any, side: str) -> float:
+        return self._seconds[self._operators.of(one, side)]
+
+    def backward_s(self, one: Any, side: str) -> float:
+        return self._seconds.get(self._operators.of(one, side), 0.0)
+
+    def parts_s(self, one: Any, side: str) -> Optional[list[float]]:
+        """The time of one part of k, for k of 1 and more; None for what cannot be cut."""
+        if not one.samples or one.main.index >= self._traced.model_ends:
+            return None
+        points = [(size, self._seconds[self._operators.of(one, side, size)]) for size in self._sizes]
+        return [_between(points, self._traced.batch / k) for k in range(1, self.most_parts + 1)]
+
+
+def _between(points: list[tuple[int, float]], size: float) -> float:
+    """The time at ``size`` on straight lines of logarithms through the points, which are sorted by size."""
+    for (low, low_s), (high, high_s) in zip(points, points[1:]):
+        if size <= high:
+            break
+    else:
+        return points[-1][1] * size / points[-1][0]
+    if size <= low:
+        return low_s if size == low else low_s * size / low
+    if low_s <= 0 or high_s <= 0:
+        return low_s + (high_s - low_s) * (size - low) / (high - low)
+    share = math.log(size / low) / math.log(high / low)
+    return math.exp(math.log(low_s) + share * math.log(high_s / low_s)) if size < high else high_s

@@ -1,0 +1,186 @@
+"""Writes a traced step down as the training graph of docs/contract.md. Pure; any thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from moeplan import messages
+from moeplan.torch import moe_tasks
+from moeplan.torch.layer import MoELayer
+from moeplan.torch.traced import Given, Instruction, Read, Traced
+
+
+
+def written(traced: Traced, times: Any) -> dict[str, Any]:
+    """The graph: the forward pass and the loss, then the way back over them. ``times``: gives ``forward_s``, ``backward_s``
+    and ``parts_s`` of an instruction's sides, and ``most_parts``."""
+    tape = _Tape()
+    for one in traced.instructions:
+        if one.layer is not None:
+            _add_layer(tape, traced, one, times)
+        else:
+            tape.add(_step_of(traced, one, times))
+    tape.go_back()
+    return {"instructions": tape.instructions, "maxParts": times.most_parts, "groupS": 0, "maxRangeS": 0}
+
+
+@dataclass
+class _Step:
+    """One instruction of the forward pass, and what its way back needs. ``learning``: those of ``reads`` with a gradient.
+    ``backward_s`` gives the seconds of "dx" or "dw". ``is_loss``: it goes back though nobody gives it a gradient."""
+
+    id: str
+    op: str
+    reads: list[str]
+    learning: list[str]
+    weights: list[str]
+    outputs: list[str]
+    time_s: float
+    parts_s: Optional[list[float]]
+    backward_s: Callable[[str], float]
+    learns: bool = False
+    is_loss: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class _Tape:
+    """Writes steps down forward, then walks back over them."""
+
+    def __init__(self) -> None:
+        self.instructions: list[dict[str, Any]] = []
+        self._steps: list[_Step] = []
+        self._gradients: dict[str, list[str]] = {}
+
+    def add(self, step: _Step) -> None:
+        one = {
+            "id": step.id,
+            "op": step.op,
+            "phase": "FORWARD",
+            "timeS": step.time_s,
+            "inputs": step.reads + step.weights,
+            "outputs": step.outputs,
+            **step.fields,
+        }
+        if step.parts_s is not None:
+            one["partTimesS"] = step.parts_s
+        self.instructions.append(one)
+        self._steps.append(step)
+
+    def go_back(self) -> None:
+        for step in reversed(self._steps):
+            self._go_back_over(step)
+
+    def _go_back_over(self, step: _Step) -> None:
+        gradients = [name for output in step.outputs for name in self._gradients.get(output, [])]
+        if not gradients and not step.is_loss:
+            return
+        # An exchange only sends back what it got; the others look at what they read.
+        read = gradients + ([] if step.op == "ALL_TO_ALL" else step.reads)
+        if step.learning:
+            outputs = []
+            for tensor in step.learning:
+                outputs.append(f"d({tensor}).{step.id}")
+                self._gradients.setdefault(tensor, []).append(outputs[-1])
+            exchanged = {key: value for key, value in step.fields.items() if step.op == "ALL_TO_ALL"}
+            self._append(step, ".dx", read, outputs, exchanged)
+        if step.learns:
+            self._append(step, ".dw", read, [f"d({step.id}.w)"], {"weightGradient": True})
+
+    def _append(self, step: _Step, suffix: str, read: list[str], outputs: list[str], fields: dict[str, Any]) -> None:
+        self.instructions.append(
+            {
+                "id": step.id + suffix,
+                "op": step.op,
+                "phase": "BACKWARD",
+                "timeS": step.backward_s(suffix[1:]),
+                "inputs": read,
+                "outputs": outputs,
+                **fields,
+            }
+        )
+
+
+def _tensor(traced: Traced, read: Read) -> str:
+    producer = traced.producer[read.call]
+    return f"{producer.id}.combine.y" if producer.layer is not None else traced.name_of(read)
+
+
+def _inputs(one: Instruction) -> list[str]:
+    """The step's own inputs that the instruction reads."""
+    given = dict.fromkeys(source.index for call in one.calls for source in call.sources if isinstance(source, Given))
+    return [f"input({index})" for index in given]
+
+
+def _step_of(traced: Traced, one: Instruction, times: Any) -> _Step:
+    return _Step(
+        id=one.id,
+        op=one.op,
+        reads=[_tensor(traced, read) for read in one.reads] + _inputs(one),
+        learning=[_tensor(traced, read) for read in traced.goes_back(one)],
+        weights=[f"w({name})" for name in one.weights],
+        outputs=[traced.name_of(output) for output in one.outputs],
+        time_s=times.forward_s(one, "forward"),
+        parts_s=times.parts_s(one, "forward"),
+        backward_s=lambda side: times.backward_s(one, side),
+        learns=bool(traced.learns(one)),
+        is_loss=traced.loss in one.outputs,
+    )
+
+
+def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> None:
+    """An MoELayer's instructions, with the tensors between them."""
+    layer, path = one.layer, one.id
+    assert layer is not None
+    x = [_tensor(traced, read) for read in one.reads]
+    learning = {_tensor(traced, read) for read in traced.goes_back(one)}
+    learns = bool(traced.learns(one))
+    if learns:
+        learning |= {f"{path}.{name}.y" for name in moe_tasks.OPS} | {f"{path}.dispatch.y2"}
+    combined = [f"{path}.all_to_all2.y", f"{path}.dispatch.y2"]
+    names = moe_tasks.instructions_of(layer)
+    reads = {
+        "gate": x,
+        "dispatch": [*x, f"{path}.gate.y"],
+        "all_to_all1": [f"{path}.dispatch.y"],
+        "shared": x,
+        "experts": [f"{path}.all_to_all1.y"],
+        "all_to_all2": [f"{path}.experts.y"],
+        "combine": combined + ([f"{path}.shared.y"] if "shared" in names else []),
+    }
+    for name in names:
+        weighted = name in ("gate", "shared", "experts")
+        outputs = [f"{path}.{name}.y"] + ([f"{path}.dispatch.y2"] if name == "dispatch" else [])
+        tape.add(
+            _Step(
+                id=f"{path}.{name}",
+                op=moe_tasks.OPS[name],
+                reads=reads[name],
+                learning=[tensor for tensor in reads[name] if tensor in learning or (learning and tensor not in x)],
+                weights=[f"w({weight})" for weight in one.weights if _belongs(weight, name)] if weighted else [],
+                outputs=outputs,
+                time_s=times.forward_s(one, name),
+                parts_s=times.parts_s(one, name),
+                backward_s=lambda side, name=name: times.backward_s(one, f"{name}.{side}"),
+                learns=learns and weighted,
+                fields=_fields(traced, one, layer, name),
+            )
+        )
+
+
+def _belongs(weight: str, name: str) -> bool:
+    own = weight.rpartition(".")[2]
+    if name == "gate":
+        return own in ("gate", "gate_bias")
+    return own.startswith("shared_") if name == "shared" else not own.startswith(("shared_", "gate_bias")) and own != "gate"
+
+
+def _fields(traced: Traced, one: Instruction, layer: MoELayer, name: str) -> dict[str, Any]:
+    if name == "gate":
+        return {"gate": messages.to_dict(layer.plan.workload)["layer"].get("gate", "TOP_K")}
+    if moe_tasks.OPS[name] != "ALL_TO_ALL":
+        return {}
+    rows = 1
+    for size in traced.type_of(one.reads[0]).shape_at(traced.batch)[:-1]:
+        rows *= size
+    return moe_tasks.exchange_fields(layer, rows)

@@ -1,0 +1,353 @@
+"""A traced step run one instruction after another, in the order of the step itself, with the time that each takes.
+
+So an operator meets the memory, the caches and the ranks beside it as in the job; a loop over one operator would not. The
+gradients of inputs and of weights are asked for one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Callable, Iterator, NamedTuple, Optional
+
+import torch
+
+from moeplan.torch import moe_tasks
+from moeplan.torch.layer import MoELayer
+from moeplan.torch.operator_times import Operator
+from moeplan.torch.traced import (
+    BatchSize,
+    ByBatch,
+    Call,
+    Constant,
+    Given,
+    Instruction,
+    Read,
+    Source,
+    Traced,
+    Weight,
+    flat_tensors,
+    mapped,
+)
+from moeplan.torch.tracer import part_of
+
+
+class Operators:
+    """The operators of a traced step, by instruction and pass."""
+
+    def __init__(self, traced: Traced, ranks: int, nodes: int) -> None:
+        self._traced = traced
+        self._ranks, self._nodes = ranks, nodes
+        self._texts: dict[tuple[str, int], str] = {}
+        self.reached = traced.reached()
+
+    def forward(self, one: Instruction, batch: int) -> list[Operator]:
+        """An MoELayer has one for each of its instructions."""
+        if one.layer is not None:
+            return [self.of(one, name, batch) for name in moe_tasks.instructions_of(one.layer)]
+        return [self.of(one, "forward", batch)]
+
+    def backward(self, one: Instruction) -> list[Operator]:
+        """Those of the traced batch."""
+        if one.id not in self.reached:
+            return []
+        if one.layer is not None:
+            return [self.of(one, name) for name in moe_tasks.sides_of(one.layer)]
+        there = (self._traced.goes_back(one), self._traced.learns(one))
+        return [self.of(one, side) for side, any_of in zip(("dx", "dw"), there) if any_of]
+
+    def of(self, one: Instruction, side: str, batch: Optional[int] = None) -> Operator:
+        if side == "dx" or (side == "dw" and not self._traced.goes_back(one)):
+            side += " of " + "+".join(str(max(1, len(givers))) for givers in self.reached[one.id])
+        return Operator(self._text(one, self._traced.batch if batch is None else batch), side)
+
+    def _text(self, one: Instruction, batch: int) -> str:
+        key = one.id, batch
+        if key not in self._texts:
+            self._texts[key] = self._described(one, batch)
+        return self._texts[key]
+
+    def _described(self, one: Instruction, batch: int) -> str:
+        if one.layer is not None:
+            read = next(source for source in one.main.sources if isinstance(source, Read))
+            shape = self._traced.type_of(read).shape_at(batch)
+            return moe_tasks.described(one.layer, shape, self._ranks, self._nodes)
+        inside = {call.index: i for i, call in enumerate(one.calls)}
+        return "; ".join(self._described_call(call, inside, batch) for call in one.calls)
+
+    def _described_call(self, call: Call, inside: dict[int, int], batch: int) -> str:
+        def text(leaf: Any) -> Any:
+            if isinstance(leaf, Read) and leaf.call in inside:
+                return _Text(f"%{inside[leaf.call]}.{leaf.output}")
+            if isinstance(leaf, Read):
+                kind = self._traced.type_of(leaf)
+                return _Text(f"{kind.dtype}{list(kind.shape_at(batch))}{' learns' if kind.requires_grad else ''}")
+            if isinstance(leaf, Given):
+                return _Text("input")
+            if isinstance(leaf, (Weight, Constant)):
+                tensor = self._traced.parameters[leaf.name] if isinstance(leaf, Weight) else leaf.tensor
+                return _Text(f"{tensor.dtype}{list(tensor.shape)}{' learns' if tensor.requires_grad else ''}")
+            if isinstance(leaf, BatchSize):
+                return leaf.at(batch)
+            if isinstance(leaf, ByBatch):
+                return leaf.value
+            return leaf if isinstance(leaf, (int, float, str, bool, type(None))) else _Text(str(leaf))
+
+        name = _described_module(call.target) if call.is_module else call.name
+        kinds = [f"{kind.dtype}{list(kind.shape_at(batch))}" for kind in call.outputs]
+        return f"{name} {mapped(text, call.args)} {mapped(text, call.kwargs)} -> {', '.join(kinds)}"
+
+
+class _Text(str):
+    """Printed inside a nest as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _described_module(module: torch.nn.Module) -> str:
+    settings = {
+        key: value
+        for key, value in sorted(vars(module).items())
+        if not key.startswith("_") and isinstance(value, (bool, int, float, str, tuple))
+    }
+    weights = [f"{name} {one.dtype}{list(one.shape)} {one.requires_grad}" for name, one in module.named_parameters()]
+    return f"{type(module).__module__}.{type(module).__qualname__} {settings} {weights}"
+
+
+class _Went(NamedTuple):
+    """What an instruction's backward pass needs of its forward pass."""
+
+    read: dict[Read, torch.Tensor]
+    written: list[torch.Tensor]
+    layer_pass: Any
+
+
+class PacedStep:
+    """Runs the step, or its forward pass with a part of the batch, and adds the times to ``seconds``, by operator.
+
+    Gradients of the model's parameters stay as they are. Collective where the model has MoELayers: every rank runs the
+    same passes.
+    """
+
+    def __init__(self, traced: Traced, operators: Operators, inputs: Any, device: torch.device) -> None:
+        self._traced, self._operators = traced, operators
+        self._inputs = inputs
+        self._clock = _CardClock() if device.type == "cuda" else _HostClock()
+        self.seconds: dict[Operator, list[float]] = {}
+        self._pending: list[Callable[[], None]] = []
+
+    def run(self, batch: int, counts: bool) -> None:
+        """One pass: of the whole batch both ways, of less of it the model's forward pass. ``counts``: its times are kept."""
+        self._pending = []
+        with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
+            went = self._forward(batch)
+            if batch == self._traced.batch:
+                self._backward(went)
+        self._clock.settle()
+        if counts:
+            for add in self._pending:
+                add()
+        self._pending = []
+
+    # ---- Forward.
+
+    def _forward(self, batch: int) -> dict[str, _Went]:
+        given = flat_tensors(part_of(self._inputs, self._traced.batch, batch))
+        values: dict[Read, torch.Tensor] = {}
+        went = {}
+        whole = batch == self._traced.batch
+        for one in self._traced.instructions:
+            if not whole and one.main.index >= self._traced.model_ends:
+                break
+            found = self._one_forward(one, batch, given, values)
+            if whole:
+                went[one.id] = found
+        return went
+
+    def _one_forward(self, one: Instruction, batch: int, given: list[torch.Tensor], values: dict[Read, torch.Tensor]) -> _Went:
+        read = {
+            source: values[source].detach().requires_grad_(self._traced.type_of(source).requires_grad) for source in one.reads
+        }
+        local: dict[Read, torch.Tensor] = {}
+
+        def value_of(source: Source) -> torch.Tensor:
+            if isinstance(source, Given):
+                return given[source.index]
+            if isinstance(source, Weight):
+                return self._traced.parameters[source.name]
+            if isinstance(source, Constant):
+                return source.tensor
+            found = local.get(source, read.get(source))
+            return values[source] if found is None else found
+
+        begin = self._clock.mark()
+        for call in one.calls:
+            for i, tensor in enumerate(call.run(value_of, batch)):
+                local[Read(call.index, i)] = tensor
+        end = self._clock.mark()
+        layer_pass = one.layer._passes.last if one.layer is not None else None
+        self._note_forward(one, batch, begin, end, layer_pass)
+        written = [local[output] for output in one.outputs]
+        values.update({source: tensor.detach() for source, tensor in local.items()})
+        return _Went(read, written, layer_pass)
+
+    def _note_forward(self, one: Instruction, batch: int, begin: Any, end: Any, layer_pass: Any) -> None:
+        def add() -> None:
+            took_s = self._clock.seconds(begin, end)
+            if one.layer is None:
+                self._add(self._operators.of(one, "forward", batch), took_s)
+                return
+            times = moe_tasks.forward_times_s(_timeline(one.layer, layer_pass, "FORWARD"), took_s)
+            for name in moe_tasks.instructions_of(one.layer):
+                self._add(self._operators.of(one, name, batch), times[name])
+
+        self._pending.append(add)
+
+    # ---- Backward.
+
+    def _backward(self, went: dict[str, _Went]) -> None:
+        gradients: dict[Read, list[torch.Tensor]] = {}
+        learnt: dict[str, torch.Tensor] = {}
+        for one in reversed(self._traced.instructions):
+            forward = went.pop(one.id)
+            if one.id in self._operators.reached:
+                self._one_backward(one, forward, gradients, learnt)
+
+    def _one_backward(
+        self, one: Instruction, forward: _Went, gradients: dict[Read, list[torch.Tensor]], learnt: dict[str, torch.Tensor]
+    ) -> None:
+        pairs = [
+            (tensor, gradients.pop(output, [torch.ones_like(tensor)] if output == self._traced.loss else []))
+            for output, tensor in zip(one.outputs, forward.written)
+        ]
+        written = [tensor for tensor, given in pairs if given]
+        marks = [self._clock.mark()]
+        received = [_sum(given) for _, given in pairs if given]
+        goes_back, learns = self._traced.goes_back(one), self._traced.learns(one)
+        sides = []
+        if one.layer is not None:
+            self._layer_backward(one, forward, written, received, gradients)
+            return
+        if goes_back:
+            wanted = [forward.read[source] for source in goes_back]
+            found = torch.autograd.grad(written, wanted, received, retain_graph=bool(learns), allow_unused=True)
+            sides.append("dx")
+            marks.append(self._clock.mark())
+            _hand_on(goes_back, found, gradients)
+        if learns:
+            marks[-1] = self._clock.mark() if goes_back else marks[-1]
+            wanted = [self._traced.parameters[name] for name in learns]
+            found = torch.autograd.grad(written, wanted, received, allow_unused=True)
+            for name, gradient in zip(learns, found):
+                if gradient is not None:
+                    learnt[name] = learnt[name] + gradient if name in learnt else gradient
+            sides.append("dw")
+            marks.append(self._clock.mark())
+        self._note_backward(one, sides, marks)
+
+    def _note_backward(self, one: Instruction, sides: list[str], marks: list[Any]) -> None:
+        def add() -> None:
+            for i, side in enumerate(sides):
+                self._add(self._operators.of(one, side), self._clock.seconds(marks[i], marks[i + 1]))
+
+        self._pending.append(add)
+
+    def _layer_backward(
+        self,
+        one: Instruction,
+        forward: _Went,
+        written: list[torch.Tensor],
+        received: list[torch.Tensor],
+        gradients: dict[Read, list[torch.Tensor]],
+    ) -> None:
+        layer = one.layer
+        assert layer is not None
+        goes_back = self._traced.goes_back(one)
+        wanted = [*(forward.read[source] for source in goes_back)]
+        wanted += [self._traced.parameters[name] for name in self._traced.learns(one)]
+        begin = self._clock.mark()
+        found = torch.autograd.grad(written, wanted, received, allow_unused=True)
+        end = self._clock.mark()
+        _hand_on(goes_back, found, gradients)
+
+        def add() -> None:
+            took_s = self._clock.seconds(begin, end)
+            times = moe_tasks.backward_times_s(_timeline(layer, forward.layer_pass, "BACKWARD"), took_s)
+            for name in moe_tasks.sides_of(layer):
+                self._add(self._operators.of(one, name), times[name])
+
+        self._pending.append(add)
+
+    def _add(self, operator: Operator, seconds: float) -> None:
+        self.seconds.setdefault(operator, []).append(seconds)
+
+
+def _sum(tensors: list[torch.Tensor]) -> torch.Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
+def _hand_on(reads: list[Read], found: Any, gradients: dict[Read, list[torch.Tensor]]) -> None:
+    for source, gradient in zip(reads, found):
+        if gradient is not None:
+            gradients.setdefault(source, []).append(gradient)
+
+
+def _timeline(layer: MoELayer, layer_pass: Any, phase: str) -> list[dict[str, Any]]:
+    """Of that pass, which need not be the layer's last."""
+    last, layer._passes.last = layer._passes.last, layer_pass
+    try:
+        return layer.last_timeline(phase)
+    finally:
+        layer._passes.last = last
+
+
+@contextlib.contextmanager
+def _seeded() -> Iterator[None]:
+    """The job's random numbers stay as they are."""
+    cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cards):
+        yield
+
+
+@contextlib.contextmanager
+def _nothing_deferred(traced: Traced) -> Iterator[None]:
+    """Layers compute their weight gradients at once, where their timelines have them."""
+    layers = {id(one.layer): one.layer for one in traced.instructions if one.layer is not None}.values()
+    before = [layer.defer_weight_gradients for layer in layers]
+    for layer in layers:
+        layer.defer_weight_gradients = False
+    try:
+        yield
+    finally:
+        for layer, deferred in zip(layers, before):
+            layer.defer_weight_gradients = deferred
+
+
+class _HostClock:
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def settle(self) -> None:
+        pass
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+class _CardClock:
+    """Events on the current stream of the card, which are looked at once all has run."""
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def settle(self) -> None:
+        torch.cuda.synchronize()
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return begin.elapsed_time(end) / 1e3

@@ -1,0 +1,419 @@
+"""Traces a training step by running it, twice: once with the whole batch, and once with a part of it.
+
+Both runs compute real values, so a model may branch on its sizes and settings as it likes; every function of PyTorch that
+it calls is seen (torch.overrides.TorchFunctionMode), and so is every leaf module. What differs between the runs tells how
+sizes follow the batch; and where the part's output is not the part of the whole output, an operation mixes samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from fractions import Fraction
+from typing import Any, Callable, Iterator, Optional, Union
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from moeplan.errors import mismatch
+from moeplan.torch import operations
+from moeplan.torch.instructions import instructions_of
+from moeplan.torch.layer import MoELayer
+from moeplan.torch.traced import (
+    BatchSize,
+    ByBatch,
+    Call,
+    Constant,
+    Given,
+    Read,
+    Source,
+    TensorType,
+    Traced,
+    Weight,
+    flat_tensors,
+    mapped,
+    sources_of,
+)
+
+Inputs = Union[torch.Tensor, tuple, list, dict]
+Loss = Optional[Callable[..., torch.Tensor]]
+# How far the part's output may be from the part of the whole output, as a part of the largest value.
+_AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_ROUNDED = 5e-2
+
+
+def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
+    """The step ``loss(model(inputs)).backward()``. Nothing of the model, its gradients or the random state changes.
+
+    Every MoELayer runs once, forward, so all ranks of the job call it together. Raises InvalidInput, naming the module
+    or function and where it is, for what a training graph cannot hold.
+    """
+    batch = batch_of(inputs)
+    whole = _Tape(model, inputs, batch, None)
+    part = batch // 2
+    with _undisturbed():
+        output, found = whole.run(loss)
+        if part > 0:
+            _Tape(model, part_of(inputs, batch, part), part, whole).run(loss)
+    for call in whole.calls:
+        call.values = []
+    return Traced(
+        calls=whole.calls,
+        instructions=instructions_of(whole.calls, sources_of((output, found))),
+        parameters=dict(model.named_parameters()),
+        batch=batch,
+        part=part,
+        loss=found,
+        model_outputs=output,
+        model_ends=whole.model_ends,
+    )
+
+
+def batch_of(inputs: Inputs) -> int:
+    """The samples: the first dimension of the first tensor."""
+    tensors = [one for one in flat_tensors(inputs) if one.dim() > 0]
+    if not tensors:
+        raise mismatch("inputs", "no tensor", "the model's inputs, with samples along their first dimension")
+    return tensors[0].shape[0]
+
+
+def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
+    """The first ``part`` samples of every tensor that has them all along its first dimension."""
+
+    def first(value: Any) -> Any:
+        cut = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
+        return value[:part] if cut else value
+
+    return mapped(first, inputs)
+
+
+def called(model: Callable[..., Any], inputs: Inputs) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cards):
+        yield
+
+
+class _Tape:
+    """The calls of one run. ``first``: the tape of the whole batch, with which this one is compared."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, batch: int, first: Optional[_Tape]) -> None:
+        self.model, self.inputs, self.batch, self.first = model, inputs, batch, first
+        self.calls: list[Call] = []
+        self.model_ends = 0
+        self.inside_leaf = False
+        self._stack = [""]  # Paths of the modules that are being called.
+        self._paths = {id(module): path for path, module in reversed(list(model.named_modules()))}
+        self._sources: dict[int, Source] = {id(one): Weight(name) for name, one in model.named_parameters()}
+        self._sources.update({id(one): Given(i) for i, one in enumerate(flat_tensors(inputs))})
+        self._changed: dict[int, int] = {}  # By memory: the call that changed it in place last.
+        self._held: list[torch.Tensor] = []  # So that no other tensor gets the id of one that is known.
+
+    # ---- A run.
+
+    def run(self, loss: Loss) -> tuple[Any, Any]:
+        """What the model gave and its loss, as Sources; of a part the model alone runs."""
+        model = getattr(self.model, "module", self.model) if _is_parallel(self.model) else self.model
+        with torch.set_grad_enabled(self.first is None), _modules_through(self), _Functions(self):
+            output = called(model, self.inputs)
+            self.model_ends = len(self.calls)
+            if self.first is not None:
+                return None, None  # A loss may look at targets of the whole batch, and mixes samples in any case.
+            self._stack = ["loss"]
+            scalar = loss_of(loss, output, self.inputs)
+        return self._encoded(output, "the model's output"), self._loss_source(scalar)
+
+    def _loss_source(self, scalar: Any) -> Source:
+        if not isinstance(scalar, torch.Tensor) or scalar.numel() != 1:
+            found = f"a tensor of shape {tuple(scalar.shape)}" if isinstance(scalar, torch.Tensor) else type(scalar).__name__
+            raise mismatch("loss", found, "a scalar tensor; give a function of the model's output that returns one")
+        if not scalar.requires_grad:
+            raise mismatch("loss", "a tensor without a gradient", "one that depends on parameters")
+        return self._source_of(scalar, "loss")
+
+    # ---- What is called.
+
+    def function(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = operations.name_of(function)
+        if name == "iter":
+            return iter(self.function(torch.Tensor.unbind, args, {}))
+        function, args, kwargs = operations.by_shape(name, function, args, kwargs)
+        where = self._stack[-1] or "model"
+        tensors = [leaf for leaf in flat_tensors((args, kwargs))]
+        varies = any(self._varies(self._source_of(one, where)) for one in tensors)
+        operations.check_function(name, where, args, varies)
+        if name in ("requires_grad", "retain_grad", "register_hook", "backward") or "out" in kwargs:
+            if name == "backward" or kwargs.get("out") is not None:
+                raise mismatch(where, f"a call of {name}{'' if name == 'backward' else ' with out'}", "operations that return")
+            return function(*args, **kwargs)
+        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+            raise mismatch(where, "torch.autocast", "a model in one dtype, such as model.to(torch.bfloat16)")
+        mutates = operations.is_in_place(name) and bool(args) and isinstance(args[0], torch.Tensor)
+        quiet = operations.without_dropout(name, args, kwargs)
+        encoded = self._encoded((args, kwargs), where)
+        if quiet is not None:
+            result = function(*quiet[0], **quiet[1])
+        else:
+            result = function(*args, **kwargs)
+        if not flat_tensors(result) and not mutates:
+            return result
+        call = Call(len(self.calls), name, function, self._stack[-1], *encoded, mutates=mutates, random=quiet is not None)
+        return self._add(call, tensors, args[0] if mutates else result, result)
+
+    def module(self, original: Any, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        if self.inside_leaf:
+            return original(module, *args, **kwargs)
+        path = self._paths.get(id(module))
+        if path is None:
+            path = self._stack[-1]
+            if operations.is_leaf(module, path):
+                path = f"{path}.{type(module).__name__}".lstrip(".")
+        if not operations.is_leaf(module, path):
+            self._stack.append(path)
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._stack.pop()
+        return self._leaf(original, module, path, args, kwargs)
+
+    def _leaf(self, original: Any, module: nn.Module, path: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        self.inside_leaf = True  # What is done here with tensors is no part of the step, either.
+        try:
+            tensors = [*flat_tensors((args, kwargs)), *module.parameters()]
+            random = operations.is_dropout(module)
+            encoded = self._encoded((args, kwargs), path)
+            call = Call(len(self.calls), path.rpartition(".")[2], module, path, *encoded, is_module=True, random=random)
+            call.weights = [self._sources[id(one)].name for one in module.parameters() if id(one) in self._sources]
+            call.mutates = bool(getattr(module, "inplace", False))
+            if random:
+                result = args[0] if call.mutates else args[0].clone()
+            elif isinstance(module, MoELayer) and self.first is not None:
+                result = self._part_of_known(call.index, path)
+            else:
+                result = original(module, *args, **kwargs)
+            return self._add(call, tensors, result, result)
+        finally:
+            self.inside_leaf = False
+
+    def _part_of_known(self, index: int, path: str) -> torch.Tensor:
+        """Of a layer's output: its exchanges, and the pairs that it drops, are those of the whole batch."""
+        whole = self._same_call(index, "an MoELayer", path).values[0].detach()
+        rows = whole.shape[0] * self.batch
+        if rows % self.first.batch != 0:
+            raise mismatch(path, f"rows {whole.shape[0]} of {self.first.batch} samples", "samples outermost")
+        return whole[: rows // self.first.batch].clone()
+
+    # ---- What is written down.
+
+    def _add(self, call: Call, read: list[torch.Tensor], written: Any, result: Any) -> Any:
+        outputs = flat_tensors(written)
+        memory = {_memory(one) for one in read}
+        call.grad_enabled = torch.is_grad_enabled()
+        call.varies = call.is_module or any(self._varies(one) for one in call.sources)
+        call.aliases = not call.mutates and bool(outputs) and all(_memory(one) in memory for one in outputs)
+        self._note_change(call)
+        if self.first is None:
+            call.values = outputs
+            call.outputs = [TensorType(tuple(one.shape), one.dtype, one.requires_grad, None) for one in outputs]
+        else:
+            self._compare(call, outputs)
+        self.calls.append(call)
+        for i, one in enumerate(outputs):
+            self._sources[id(one)] = Read(call.index, i)
+        self._held.extend(outputs)
+        return result
+
+    def _note_change(self, call: Call) -> None:
+        if not call.mutates:
+            return
+        changed = next(sources_of(call.args))
+        where = call.path or "model"
+        if isinstance(changed, (Weight, Constant, Given)):
+            kind = {Weight: "a parameter", Constant: "a buffer", Given: "an input"}[type(changed)]
+            raise mismatch(where, f"{call.name}, which changes {kind} in place", "operations that change none")
+        tensor = (self.calls[changed.call].values or [None])[changed.output] if self.first is None else None
+        if tensor is not None:
+            self._changed[_memory(tensor)] = call.index
+
+    def _source_of(self, tensor: torch.Tensor, where: str) -> Source:
+        source = self._sources.get(id(tensor))
+        if source is None:
+            if tensor.requires_grad:
+                raise mismatch(
+                    where,
+                    "a tensor of an autograd.Function, or of a step that has run",
+                    "functions and modules of PyTorch, whose calls can be seen",
+                )
+            source = self._sources[id(tensor)] = Constant(tensor)
+            self._held.append(tensor)
+        elif isinstance(source, Read) and self.first is None:
+            self._check_read(self.calls[source.call], source.output, tensor, where)
+        return source
+
+    def _check_read(self, call: Call, output: int, tensor: torch.Tensor, where: str) -> None:
+        if tensor.requires_grad != call.outputs[output].requires_grad:
+            raise mismatch(where, "activation checkpointing, or an autograd.Function", "a model whose calls can be seen")
+        if self._changed.get(_memory(tensor), -1) > call.index:
+            raise mismatch(where, f"the output of {call.name}, which was changed in place through a view", "the changed view")
+
+    def _varies(self, source: Source) -> bool:
+        if isinstance(source, Read):
+            return self.calls[source.call].varies
+        return not isinstance(source, Constant)
+
+    def _encoded(self, value: Any, where: str) -> Any:
+        return mapped(lambda leaf: self._source_of(leaf, where) if isinstance(leaf, torch.Tensor) else leaf, _plain(value))
+
+    # ---- How the whole batch differs from its part.
+
+    def _same_call(self, index: int, what: str, where: str) -> Call:
+        calls = self.first.calls
+        if index >= len(calls):
+            raise mismatch(where or "model", f"{what} that only some sizes of batch call", "the same calls for every batch")
+        return calls[index]
+
+    def _compare(self, call: Call, outputs: list[torch.Tensor]) -> None:
+        whole = self._same_call(call.index, call.name, call.path)
+        if whole.name != call.name or whole.path != call.path or len(whole.outputs) != len(outputs):
+            raise mismatch(call.path or "model", f"{call.name} where {whole.name} was", "the same calls for every batch")
+        batches = self.first.batch, self.batch
+        cut_reads = any(self.first.calls[one.call].outputs[one.output].axis is not None for one in _reads(whole))
+        whole.args = _merged(whole.args, call.args, *batches)
+        whole.kwargs = _merged(whole.kwargs, call.kwargs, *batches)
+        mixes = False
+        types = []
+        for known, value, now in zip(whole.outputs, whole.values, outputs):
+            shape = tuple(_size(*sizes, *batches) for sizes in zip(value.shape, now.shape))
+            cut = [i for i, size in enumerate(shape) if isinstance(size, BatchSize)]
+            expected = value.detach()
+            for axis in cut:
+                expected = expected.narrow(axis, 0, min(now.shape[axis], value.shape[axis]))
+            alike = len(cut) < 2 and expected.shape == now.shape and _alike(now, expected)
+            if not alike or (cut_reads and not cut):
+                mixes = True
+            if not alike and not call.aliases and expected.shape == now.shape:
+                now.detach().copy_(expected)  # So that what follows is judged by itself.
+            types.append(known._replace(shape=shape, axis=cut[0] if cut and alike else None))
+        whole.outputs = types
+        whole.mixes = mixes
+
+
+def _reads(call: Call) -> list[Read]:
+    return [one for one in call.sources if isinstance(one, Read)]
+
+
+def _alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    if not found.is_floating_point():
+        return torch.equal(found, expected)
+    if found.numel() == 0:
+        return True
+    both = found.detach().double(), expected.double()
+    finite = both[0].isfinite()
+    if not torch.equal(finite, both[1].isfinite()):
+        return False
+    one, other = (value.where(finite, torch.zeros_like(value)) for value in both)
+    most = float(other.abs().max())
+    return float((one - other).abs().max()) <= _AGREE.get(found.dtype, _ROUNDED) * most
+
+
+def _size(whole: int, part: int, whole_batch: int, part_batch: int) -> Any:
+    """How the size follows the batch."""
+    if whole == part:
+        return whole
+    scale = Fraction(whole - part, whole_batch - part_batch)
+    return BatchSize(scale, whole - scale * whole_batch)
+
+
+def _merged(whole: Any, part: Any, whole_batch: int, part_batch: int) -> Any:
+    """The arguments of the whole batch, with a BatchSize for each number that differs."""
+    if type(whole) is not type(part):
+        return ByBatch(whole, whole_batch)
+    if isinstance(whole, (Read, Given, Weight, Constant)):
+        return whole
+    if isinstance(whole, (tuple, list)) and len(whole) == len(part):
+        inside = [_merged(one, other, whole_batch, part_batch) for one, other in zip(whole, part)]
+        return tuple(inside) if isinstance(whole, tuple) else inside
+    if isinstance(whole, dict):
+        return {key: _merged(one, part.get(key), whole_batch, part_batch) for key, one in whole.items()}
+    if isinstance(whole, slice):
+        fields = ("start", "stop", "step")
+        return slice(*(_merged(getattr(whole, f), getattr(part, f), whole_batch, part_batch) for f in fields))
+    if isinstance(whole, int) and not isinstance(whole, bool):
+        return _size(whole, part, whole_batch, part_batch)
+    if isinstance(whole, float) and whole != part:
+        return ByBatch(whole, whole_batch)
+    return whole
+
+
+def _plain(value: Any) -> Any:
+    """The tensors of an object, such as a model's output, as a list."""
+    return flat_tensors(value) if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, dict)) else value
+
+
+def loss_of(loss: Loss, output: Any, inputs: Inputs) -> Any:
+    """``loss(output)``, or ``loss(output, inputs)`` where it takes two; None: what the model calls its loss."""
+    if loss is not None:
+        return loss(output, inputs) if _takes_two(loss) else loss(output)
+    if isinstance(output, torch.Tensor):
+        return output
+    if hasattr(output, "loss"):
+        return output.loss
+    scalars = [one for one in flat_tensors(output) if one.numel() == 1]
+    return scalars[0] if scalars else output
+
+
+def _takes_two(loss: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    except (TypeError, ValueError):
+        return False
+    needed = [
+        one
+        for one in signature.parameters.values()
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(needed) == 2
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return storage.data_ptr() or id(tensor)
+
+
+def _is_parallel(model: nn.Module) -> bool:
+    return isinstance(model, nn.parallel.DistributedDataParallel)
+
+
+class _Functions(TorchFunctionMode):
+    """Brings every function of PyTorch that is called inside to the tape."""
+
+    def __init__(self, tape: _Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.tape.inside_leaf:
+            return function(*args, **(kwargs or {}))
+        return self.tape.function(function, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def _modules_through(tape: _Tape) -> Iterator[None]:
+    """Brings every call of a module inside to the tape."""
+    original = nn.Module.__call__
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return tape.module(original, module, args, kwargs)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
