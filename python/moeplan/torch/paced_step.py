@@ -135,7 +135,9 @@ class PacedStep:
         self._inputs = inputs
         self._clock = _CardClock() if device.type == "cuda" else _HostClock()
         self.seconds: dict[Operator, list[float]] = {}
+        self._last_reader = {read: one.main.index for one in traced.instructions for read in _everything_read(one)}
         self._pending: list[Callable[[], None]] = []
+        self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
     def run(self, batch: int, counts: bool) -> None:
         """One pass: of the whole batch both ways, of less of it the model's forward pass. ``counts``: its times are kept."""
@@ -166,9 +168,12 @@ class PacedStep:
         return went
 
     def _one_forward(self, one: Instruction, batch: int, given: list[torch.Tensor], values: dict[Read, torch.Tensor]) -> _Went:
-        read = {
-            source: values[source].detach().requires_grad_(self._traced.type_of(source).requires_grad) for source in one.reads
+        stubs = {
+            source: _without_memory(values[source]).requires_grad_()
+            for source in one.reads
+            if self._traced.type_of(source).requires_grad
         }
+        read = {source: _entered(values[source], stubs.get(source)) for source in one.reads}
         local: dict[Read, torch.Tensor] = {}
 
         def value_of(source: Source) -> torch.Tensor:
@@ -181,20 +186,38 @@ class PacedStep:
             found = local.get(source, read.get(source))
             return values[source] if found is None else found
 
-        begin = self._clock.mark()
+        spans = []
         for call in one.calls:
-            for i, tensor in enumerate(call.run(value_of, batch)):
+            args, kwargs = call.arguments(value_of, batch)
+            begin = self._clock.mark()
+            result = call.apply(args, kwargs)
+            spans.append((begin, self._clock.mark()))
+            for i, tensor in enumerate(call.tensors(args, result)):
                 local[Read(call.index, i)] = tensor
-        end = self._clock.mark()
         layer_pass = one.layer._passes.last if one.layer is not None else None
-        self._note_forward(one, batch, begin, end, layer_pass)
-        written = [local[output] for output in one.outputs]
-        values.update({source: tensor.detach() for source, tensor in local.items()})
-        return _Went(read, written, layer_pass)
+        self._note_forward(one, batch, spans, layer_pass)
+        return _Went(stubs, self._given_out(one, local, values), layer_pass)
 
-    def _note_forward(self, one: Instruction, batch: int, begin: Any, end: Any, layer_pass: Any) -> None:
+    def _given_out(
+        self, one: Instruction, local: dict[Read, torch.Tensor], values: dict[Read, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Leaves the outputs, and what later instructions read beside them, in ``values``, and takes out what nobody reads
+        any more. Gives the outputs without their memory, which goes when nobody else needs it."""
+        for source, tensor in local.items():
+            if self._last_reader.get(source, -1) > one.main.index:
+                values[source] = tensor.detach()
+        for source in one.reads:
+            if self._last_reader[source] == one.main.index:
+                values.pop(source, None)
+        written = [local[output] for output in one.outputs]
+        for tensor in written:
+            if tensor.grad_fn is not None:
+                tensor.data = _without_memory(tensor)
+        return written
+
+    def _note_forward(self, one: Instruction, batch: int, spans: list[tuple[Any, Any]], layer_pass: Any) -> None:
         def add() -> None:
-            took_s = self._clock.seconds(begin, end)
+            took_s = sum(self._clock.seconds(begin, end) for begin, end in spans)
             if one.layer is None:
                 self._add(self._operators.of(one, "forward", batch), took_s)
                 return
@@ -208,22 +231,21 @@ class PacedStep:
 
     def _backward(self, went: dict[str, _Went]) -> None:
         gradients: dict[Read, list[torch.Tensor]] = {}
-        learnt: dict[str, torch.Tensor] = {}
+        self.gradients = {}
         for one in reversed(self._traced.instructions):
             forward = went.pop(one.id)
             if one.id in self._operators.reached:
-                self._one_backward(one, forward, gradients, learnt)
+                self._one_backward(one, forward, gradients)
 
-    def _one_backward(
-        self, one: Instruction, forward: _Went, gradients: dict[Read, list[torch.Tensor]], learnt: dict[str, torch.Tensor]
-    ) -> None:
+    def _one_backward(self, one: Instruction, forward: _Went, gradients: dict[Read, list[torch.Tensor]]) -> None:
         pairs = [
             (tensor, gradients.pop(output, [torch.ones_like(tensor)] if output == self._traced.loss else []))
             for output, tensor in zip(one.outputs, forward.written)
         ]
         written = [tensor for tensor, given in pairs if given]
+        sums = [_Sum(given, gradients) for _, given in pairs if given]
         marks = [self._clock.mark()]
-        received = [_sum(given) for _, given in pairs if given]
+        received = [one_sum.value() for one_sum in sums]
         goes_back, learns = self._traced.goes_back(one), self._traced.learns(one)
         sides = []
         if one.layer is not None:
@@ -236,12 +258,11 @@ class PacedStep:
             marks.append(self._clock.mark())
             _hand_on(goes_back, found, gradients)
         if learns:
-            marks[-1] = self._clock.mark() if goes_back else marks[-1]
+            if goes_back:
+                marks.append(self._clock.mark())
             wanted = [self._traced.parameters[name] for name in learns]
             found = torch.autograd.grad(written, wanted, received, allow_unused=True)
-            for name, gradient in zip(learns, found):
-                if gradient is not None:
-                    learnt[name] = learnt[name] + gradient if name in learnt else gradient
+            self._learn(learns, found)
             sides.append("dw")
             marks.append(self._clock.mark())
         self._note_backward(one, sides, marks)
@@ -249,7 +270,8 @@ class PacedStep:
     def _note_backward(self, one: Instruction, sides: list[str], marks: list[Any]) -> None:
         def add() -> None:
             for i, side in enumerate(sides):
-                self._add(self._operators.of(one, side), self._clock.seconds(marks[i], marks[i + 1]))
+                took_s = self._clock.seconds(marks[2 * i], marks[2 * i + 1]) - self._clock.asking_s
+                self._add(self._operators.of(one, side), max(0.0, took_s))
 
         self._pending.append(add)
 
@@ -270,6 +292,7 @@ class PacedStep:
         found = torch.autograd.grad(written, wanted, received, allow_unused=True)
         end = self._clock.mark()
         _hand_on(goes_back, found, gradients)
+        self._learn(self._traced.learns(one), found[len(goes_back) :])
 
         def add() -> None:
             took_s = self._clock.seconds(begin, end)
@@ -279,15 +302,48 @@ class PacedStep:
 
         self._pending.append(add)
 
+    def _learn(self, names: list[str], found: Any) -> None:
+        for name, gradient in zip(names, found):
+            if gradient is not None:
+                known = self.gradients.get(name)
+                self.gradients[name] = gradient if known is None else known + gradient
+
     def _add(self, operator: Operator, seconds: float) -> None:
         self.seconds.setdefault(operator, []).append(seconds)
 
 
-def _sum(tensors: list[torch.Tensor]) -> torch.Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total
+class _Sum:
+    """The sum of an output's gradients, as autograd takes it: in the memory of the first where nobody else has that."""
+
+    def __init__(self, tensors: list[torch.Tensor], others: dict[Read, list[torch.Tensor]]) -> None:
+        self._tensors = tensors
+        taken = [one.data_ptr() for given in (*others.values(), tensors[1:]) for one in given]
+        self._in_place = tensors[0].is_contiguous() and tensors[0].data_ptr() not in taken
+
+    def value(self) -> torch.Tensor:
+        total, *more = self._tensors
+        for tensor in more:
+            total = total.add_(tensor) if self._in_place else total + tensor
+            self._in_place = True
+        return total
+
+
+def _without_memory(like: torch.Tensor) -> torch.Tensor:
+    """A tensor of its shape in the memory of one element."""
+    return like.new_empty(()).expand(like.shape)
+
+
+def _entered(value: torch.Tensor, stub: Optional[torch.Tensor]) -> torch.Tensor:
+    """``value``, whose gradient goes to ``stub``, which does not keep its memory."""
+    if stub is None:
+        return value
+    entered = stub.view_as(stub)
+    entered.data = value
+    return entered
+
+
+def _everything_read(one: Instruction) -> Iterator[Read]:
+    return (source for call in one.calls for source in call.sources if isinstance(source, Read))
 
 
 def _hand_on(reads: list[Read], found: Any, gradients: dict[Read, list[torch.Tensor]]) -> None:
@@ -328,6 +384,18 @@ def _nothing_deferred(traced: Traced) -> Iterator[None]:
 
 
 class _HostClock:
+    """``asking_s``: what it takes to ask for a gradient, whatever that is; a step asks once for all."""
+
+    def __init__(self) -> None:
+        begins = torch.zeros(1, requires_grad=True)
+        view, gradient = begins.view_as(begins), torch.ones(1)
+        took = []
+        for _ in range(50):
+            begin = self.mark()
+            torch.autograd.grad([view], [begins], [gradient], retain_graph=True, allow_unused=True)
+            took.append(self.seconds(begin, self.mark()))
+        self.asking_s = sorted(took)[len(took) // 2]
+
     def mark(self) -> float:
         return time.perf_counter()
 
@@ -340,6 +408,8 @@ class _HostClock:
 
 class _CardClock:
     """Events on the current stream of the card, which are looked at once all has run."""
+
+    asking_s = 0.0
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

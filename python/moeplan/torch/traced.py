@@ -116,6 +116,11 @@ class Call:
 
     def run(self, value_of: Callable[[Source], torch.Tensor], batch: int) -> list[torch.Tensor]:
         """The outputs, for a batch of that size. What is changed in place is a copy of what was read."""
+        args, kwargs = self.arguments(value_of, batch)
+        return self.tensors(args, self.apply(args, kwargs))
+
+    def arguments(self, value_of: Callable[[Source], torch.Tensor], batch: int) -> tuple[Any, Any]:
+        """What ``apply`` takes, for a batch of that size."""
 
         def resolve(leaf: Any) -> Any:
             if isinstance(leaf, _SOURCES):
@@ -127,11 +132,17 @@ class Call:
         args, kwargs = mapped(resolve, self.args), mapped(resolve, self.kwargs)
         if self.mutates:
             args = (args[0].clone(), *args[1:])
-        if not self.grad_enabled:
-            with torch.no_grad():
-                result = self.target(*args, **kwargs)
-        else:
-            result = self.target(*args, **kwargs)
+        return args, kwargs
+
+    def apply(self, args: Any, kwargs: Any) -> Any:
+        """What the function or module returns."""
+        if self.grad_enabled:
+            return self.target(*args, **kwargs)
+        with torch.no_grad():
+            return self.target(*args, **kwargs)
+
+    def tensors(self, args: Any, result: Any) -> list[torch.Tensor]:
+        """The outputs, where ``apply`` of these arguments returned ``result``."""
         return [args[0]] if self.mutates else flat_tensors(result)
 
 

@@ -2,7 +2,8 @@
 
 Both runs compute real values, so a model may branch on its sizes and settings as it likes; every function of PyTorch that
 it calls is seen (torch.overrides.TorchFunctionMode), and so is every leaf module. What differs between the runs tells how
-sizes follow the batch; and where the part's output is not the part of the whole output, an operation mixes samples.
+sizes follow the batch; and where the part's output is not the part of the whole output, an operation mixes samples. The
+part is the batch's last, as the first would not show what looks at the samples before, such as a running sum.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
     with _undisturbed():
         output, found = whole.run(loss)
         if part > 0:
-            _Tape(model, part_of(inputs, batch, part), part, whole).run(loss)
+            _Tape(model, part_of(inputs, batch, -part), part, whole).run(loss)
     for call in whole.calls:
         call.values = []
     return Traced(
@@ -79,13 +80,14 @@ def batch_of(inputs: Inputs) -> int:
 
 
 def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
-    """The first ``part`` samples of every tensor that has them all along its first dimension."""
+    """The first ``part`` samples, or the last ``-part``, of every tensor that has ``batch`` along its first dimension."""
+    samples = slice(part, None) if part < 0 else slice(part)
 
-    def first(value: Any) -> Any:
-        cut = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
-        return value[:part] if cut else value
+    def cut(value: Any) -> Any:
+        has_samples = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
+        return value[samples] if has_samples else value
 
-    return mapped(first, inputs)
+    return mapped(cut, inputs)
 
 
 def called(model: Callable[..., Any], inputs: Inputs) -> Any:
@@ -108,7 +110,7 @@ class _Tape:
         self.model, self.inputs, self.batch, self.first = model, inputs, batch, first
         self.calls: list[Call] = []
         self.model_ends = 0
-        self.inside_leaf = False
+        self.busy = False  # Calls that are made meanwhile are no part of the step.
         self._stack = [""]  # Paths of the modules that are being called.
         self._paths = {id(module): path for path, module in reversed(list(model.named_modules()))}
         self._sources: dict[int, Source] = {id(one): Weight(name) for name, one in model.named_parameters()}
@@ -141,9 +143,23 @@ class _Tape:
     # ---- What is called.
 
     def function(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        name = operations.name_of(function)
-        if name == "iter":
+        if self.busy:
+            return function(*args, **kwargs)
+        if operations.name_of(function) == "iter":
             return iter(self.function(torch.Tensor.unbind, args, {}))
+        with self._alone():
+            return self._function(function, args, kwargs)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
+    def _function(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = operations.name_of(function)
         function, args, kwargs = operations.by_shape(name, function, args, kwargs)
         where = self._stack[-1] or "model"
         tensors = [leaf for leaf in flat_tensors((args, kwargs))]
@@ -168,7 +184,7 @@ class _Tape:
         return self._add(call, tensors, args[0] if mutates else result, result)
 
     def module(self, original: Any, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        if self.inside_leaf:
+        if self.busy:
             return original(module, *args, **kwargs)
         path = self._paths.get(id(module))
         if path is None:
@@ -181,26 +197,23 @@ class _Tape:
                 return original(module, *args, **kwargs)
             finally:
                 self._stack.pop()
-        return self._leaf(original, module, path, args, kwargs)
+        with self._alone():
+            return self._leaf(original, module, path, args, kwargs)
 
     def _leaf(self, original: Any, module: nn.Module, path: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        self.inside_leaf = True  # What is done here with tensors is no part of the step, either.
-        try:
-            tensors = [*flat_tensors((args, kwargs)), *module.parameters()]
-            random = operations.is_dropout(module)
-            encoded = self._encoded((args, kwargs), path)
-            call = Call(len(self.calls), path.rpartition(".")[2], module, path, *encoded, is_module=True, random=random)
-            call.weights = [self._sources[id(one)].name for one in module.parameters() if id(one) in self._sources]
-            call.mutates = bool(getattr(module, "inplace", False))
-            if random:
-                result = args[0] if call.mutates else args[0].clone()
-            elif isinstance(module, MoELayer) and self.first is not None:
-                result = self._part_of_known(call.index, path)
-            else:
-                result = original(module, *args, **kwargs)
-            return self._add(call, tensors, result, result)
-        finally:
-            self.inside_leaf = False
+        tensors = [*flat_tensors((args, kwargs)), *module.parameters()]
+        random = operations.is_dropout(module)
+        encoded = self._encoded((args, kwargs), path)
+        call = Call(len(self.calls), path.rpartition(".")[2], module, path, *encoded, is_module=True, random=random)
+        call.weights = [self._sources[id(one)].name for one in module.parameters() if id(one) in self._sources]
+        call.mutates = bool(getattr(module, "inplace", False))
+        if random:
+            result = args[0] if call.mutates else args[0].clone()
+        elif isinstance(module, MoELayer) and self.first is not None:
+            result = self._part_of_known(call.index, path)
+        else:
+            result = original(module, *args, **kwargs)
+        return self._add(call, tensors, result, result)
 
     def _part_of_known(self, index: int, path: str) -> torch.Tensor:
         """Of a layer's output: its exchanges, and the pairs that it drops, are those of the whole batch."""
@@ -208,7 +221,7 @@ class _Tape:
         rows = whole.shape[0] * self.batch
         if rows % self.first.batch != 0:
             raise mismatch(path, f"rows {whole.shape[0]} of {self.first.batch} samples", "samples outermost")
-        return whole[: rows // self.first.batch].clone()
+        return whole[-(rows // self.first.batch) :].clone()
 
     # ---- What is written down.
 
@@ -294,8 +307,8 @@ class _Tape:
             cut = [i for i, size in enumerate(shape) if isinstance(size, BatchSize)]
             expected = value.detach()
             for axis in cut:
-                expected = expected.narrow(axis, 0, min(now.shape[axis], value.shape[axis]))
-            alike = len(cut) < 2 and expected.shape == now.shape and _alike(now, expected)
+                expected = expected[(slice(None),) * axis + (slice(-now.shape[axis], None),)]
+            alike = len(cut) < 2 and expected.shape == now.shape and (not whole.varies or _alike(now, expected))
             if not alike or (cut_reads and not cut):
                 mixes = True
             if not alike and not call.aliases and expected.shape == now.shape:
@@ -399,21 +412,29 @@ class _Functions(TorchFunctionMode):
         self.tape = tape
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.tape.inside_leaf:
-            return function(*args, **(kwargs or {}))
         return self.tape.function(function, args, kwargs or {})
 
 
 @contextlib.contextmanager
 def _modules_through(tape: _Tape) -> Iterator[None]:
-    """Brings every call of a module inside to the tape."""
+    """Brings every call of a module inside to the tape, and every index: PyTorch 1.13 shows a mode tuples of them alone."""
     original = nn.Module.__call__
+    get_item = torch.Tensor.__getitem__
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return tape.module(original, module, args, kwargs)
 
+    def index(tensor: torch.Tensor, key: Any) -> Any:
+        return tape.function(get_item, (tensor, key), {})
+
+    own_index = vars(torch.Tensor).get("__getitem__")
     nn.Module.__call__ = call  # type: ignore[method-assign]
+    torch.Tensor.__getitem__ = index  # type: ignore[method-assign]
     try:
         yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
+        if own_index is None:
+            del torch.Tensor.__getitem__
+        else:
+            torch.Tensor.__getitem__ = own_index  # type: ignore[method-assign]

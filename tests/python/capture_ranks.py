@@ -1,0 +1,201 @@
+"""What the ranks of capture_test.py run (torch_ranks.py says how)."""
+
+import copy
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import torch.nn.functional as F
+from torch_ranks import close, main
+
+import moeplan
+import moeplan.torch
+from moeplan.torch.paced_step import Operators, PacedStep
+from moeplan.torch.tracer import trace
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "models"))
+
+import gpt2_like  # noqa: E402
+import mixtral_like  # noqa: E402
+
+BATCH, VOCABULARY, EXPERTS = 8, 64, 4
+
+
+def plan_of(world, width, hidden, length, top_k, matrices, **best):
+    layer = {
+        "batch": BATCH,
+        "sequenceLength": length,
+        "modelDim": width,
+        "hiddenDim": hidden,
+        "experts": EXPERTS,
+        "topK": top_k,
+        "bytesPerElement": 4,
+        "expertMatrices": matrices,
+    }
+    layout = {"expertParallel": world.ranks}
+    found = {"schedule": "BASELINE", "chunks": 1, "partitionDegree": 1, **best}
+    return {"workload": {"layer": layer, "layout": layout, "phase": "TRAINING"}, "best": found}
+
+
+def of_gpt2(block):
+    return {"gate": block.router.weight, "up": block.up, "down": block.down, "top_k": 1, "dropless": True}
+
+
+def of_mixtral(block):
+    def matrices(name):
+        return [getattr(expert, name).weight.T for expert in block.experts]
+
+    weights = {"gate": block.gate.weight, "gate_up": matrices("w1"), "up": matrices("w3"), "down": matrices("w2")}
+    return {**weights, "top_k": block.top_k, "dropless": True, "returns": lambda layer, x, y: (y, layer.gate.sum())}
+
+
+def model_of(world, kind, width=32, length=16, **best):
+    """The model with its blocks replaced, and the loss of its output for the batch's targets."""
+    torch.manual_seed(7)
+    targets = torch.randint(0, VOCABULARY, (BATCH, length))
+    if kind == "gpt2_like":
+        model = gpt2_like.LanguageModel(VOCABULARY, width, 4, 2, 2 * width, EXPERTS, length)
+        plan = plan_of(world, width, 2 * width, length, 1, 2, **best)
+        moeplan.torch.replace(model, {gpt2_like.SparseFeedForward: of_gpt2}, plan, world)
+        return model, lambda logits: F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+    model = mixtral_like.Model(mixtral_like.Config(VOCABULARY, width, 2 * width, 2, 4, 2, EXPERTS))
+    plan = plan_of(world, width, 2 * width, length, 2, 3, **best)
+    moeplan.torch.replace(model, {mixtral_like.SparseMoeBlock: of_mixtral}, plan, world)
+    return model, lambda output: F.cross_entropy(output["logits"].view(-1, VOCABULARY), targets.view(-1))
+
+
+def tokens_of(world, length=16):
+    return torch.randint(0, VOCABULARY, (BATCH, length), generator=torch.Generator().manual_seed(world.rank))
+
+
+def check_graph(graph, model):
+    """Every tensor that is read was produced before, or is an input or a weight; ids are those of modules and layers."""
+    produced, ids = set(), []
+    for one in graph["instructions"]:
+        for tensor in one["inputs"]:
+            assert tensor in produced or tensor.startswith(("input(", "w(")), (one["id"], tensor)
+        assert one["timeS"] >= 0 and not produced & set(one["outputs"]), one
+        assert all(time_s > 0 for time_s in one.get("partTimesS", [])) or one["op"] in ("ALL_TO_ALL", "DISPATCH"), one
+        produced.update(one["outputs"])
+        ids.append(one["id"])
+    assert len(set(ids)) == len(ids)
+    for path, module in model.named_modules():
+        if isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)):
+            assert {path, path + ".dx", path + ".dw"} <= set(ids), path
+        if isinstance(module, moeplan.torch.MoELayer):
+            of_layer = ("gate", "dispatch", "all_to_all1", "experts", "all_to_all2", "combine")
+            expected = [f"{path}.{name}" for name in of_layer]
+            assert [one for one in ids if one.startswith(path) and not one.endswith((".dx", ".dw"))] == expected, ids
+            assert {one + ".dx" for one in expected} | {f"{path}.gate.dw", f"{path}.experts.dw"} <= set(ids), ids
+    weights = [one for one in graph["instructions"] if one.get("weightGradient")]
+    assert weights and all(one["id"].endswith(".dw") and one["phase"] == "BACKWARD" for one in weights)
+
+
+def planned(world, graph):
+    """What `moeplan plan --graph` says of it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(graph, file)
+        file.flush()
+        command = [os.environ["MOEPLAN_BIN"], "plan", "--graph", file.name, "--json"]
+        answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)["rules"]["lancet"]
+
+
+def captured(world, kind, cache):
+    """A stranger's model is captured, and captured again without timing anything; neither changes the job."""
+    model, loss = model_of(world, kind)
+    tokens = tokens_of(world)
+    loss(model(tokens)).backward()
+    before = [one.grad.clone() for one in model.parameters()], torch.get_rng_state()
+    graph = moeplan.torch.capture(model, tokens, loss, world, cache=cache)
+    assert all(torch.equal(one.grad, known) for one, known in zip(model.parameters(), before[0]))
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert graph.timed > 50, graph.timed
+    check_graph(graph, model)
+    assert world._gather(json.dumps(graph)) == [json.dumps(graph)] * world.ranks
+    again = moeplan.torch.capture(model, (tokens,), loss, world, cache=cache)
+    assert again.timed == 0 and again == graph, again.timed
+    smaller = moeplan.torch.capture(model, {"tokens": tokens[:4]}, lambda output: first_of(output).sum(), world, cache=cache)
+    assert smaller.timed > 0
+    answer = planned(world, graph)
+    assert 0 < answer["timeS"] <= answer["unscheduledTimeS"] * (1 + 1e-9)
+    assert set(answer["order"]) and graph["maxParts"] == BATCH
+
+
+def first_of(output):
+    return output["logits"] if isinstance(output, dict) else output
+
+
+def sums_up(world, kind, cache):
+    """The graph's unscheduled timeline is about as long as a step."""
+    model, loss = model_of(world, kind, width=128, length=64)
+    tokens = tokens_of(world, 64)
+
+    def step_s():
+        model.zero_grad(set_to_none=True)
+        torch.distributed.barrier()
+        begin = time.perf_counter()
+        loss(model(tokens)).backward()
+        return time.perf_counter() - begin
+
+    for attempt in range(4):  # Other work of the machine may come between.
+        steps = [step_s() for _ in range(4)]
+        graph = moeplan.torch.capture(model, tokens, loss, world, cache=f"{cache}.{attempt}")
+        steps += [step_s() for _ in range(3)]
+        ratio = planned(world, graph)["unscheduledTimeS"] / statistics.fmean(world._gather(statistics.median(steps)))
+        if world.rank == 0:
+            print(f"{kind}: unscheduled over measured step {ratio:.3f}", flush=True)
+        if any(world._gather(0.6 <= ratio <= 1.4)):
+            return
+    raise AssertionError(f"the graph's timeline is {ratio:.2f} of the step")
+
+
+def computes_the_step(world, kind):
+    """The instructions, one after another, give the gradients of the step, dropout's draws and all."""
+    model, loss = model_of(world, kind)
+    tokens = tokens_of(world)
+    traced = trace(model, tokens, loss)
+    paced = PacedStep(traced, Operators(traced, world.ranks, world.nodes), tokens, world.device)
+    torch.manual_seed(11)
+    paced.run(BATCH, counts=False)
+    torch.manual_seed(11)
+    loss(model(tokens)).backward()
+    learning = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    assert set(paced.gradients) == set(learning), set(learning) ^ set(paced.gradients)
+    for name, gradient in learning.items():
+        close(paced.gradients[name], gradient, name)
+
+
+def chunks(world, cache):
+    """A layer that its plan runs in chunks is refused, with what to do."""
+    model, loss = model_of(world, "gpt2_like", schedule="PIPELINE", partitionDegree=2)
+    try:
+        moeplan.torch.capture(model, tokens_of(world), loss, world, cache=cache)
+    except moeplan.InvalidInput as error:
+        assert "a plan of one chunk" in str(error) and "blocks.1.mlp.layer" in str(error), error
+    else:
+        raise AssertionError("chunks taken")
+
+
+def not_replaced(world):
+    """A model's own MoE block is refused where its shapes depend on values."""
+    model = gpt2_like.LanguageModel()
+    before = copy.deepcopy(model.state_dict())
+    try:
+        moeplan.torch.capture(model, tokens_of(world), lambda output: output.sum(), world)
+    except moeplan.InvalidInput as error:
+        assert "blocks.1.mlp" in error.field and "nonzero" in error.found and "replace" in error.expected, error
+    else:
+        raise AssertionError("a block of the model's own taken")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,305 @@
+"""moeplan.torch.capture: what is traced, what is refused, and graphs of models that never heard of moeplan."""
+
+import multiprocessing
+from fractions import Fraction
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
+
+from ranks import run_ranks  # noqa: E402
+from torch import nn  # noqa: E402
+
+import moeplan  # noqa: E402
+from moeplan.torch import moe_tasks  # noqa: E402
+from moeplan.torch.capture import _between  # noqa: E402
+from moeplan.torch.operator_times import Operator, OperatorTimes  # noqa: E402
+from moeplan.torch.traced import BatchSize  # noqa: E402
+from moeplan.torch.tracer import trace  # noqa: E402
+
+KINDS = ["gpt2_like", "mixtral_like"]
+HOST = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_strangers_model_is_captured_and_then_times_nothing(tmp_path, kind):
+    run_ranks(tmp_path, 2, "captured", program="capture_ranks.py", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_instructions_compute_the_step(tmp_path, kind):
+    run_ranks(tmp_path, 2, "computes_the_step", program="capture_ranks.py", gpus_per_node=2, kind=kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_instructions_times_sum_up_to_a_step(tmp_path, kind):
+    run_ranks(tmp_path, 2, "sums_up", program="capture_ranks.py", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
+
+
+def test_a_plan_in_chunks_is_refused(tmp_path):
+    run_ranks(tmp_path, 1, "chunks", program="capture_ranks.py", cache=str(tmp_path / "c.db"))
+
+
+def test_a_block_of_the_models_own_is_refused(tmp_path):
+    run_ranks(tmp_path, 1, "not_replaced", program="capture_ranks.py")
+
+
+# ---- What is traced.
+
+
+class Net(nn.Module):
+    """Calls ``function(self, x)``; has a linear layer for the loss to learn."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("count", torch.zeros(6))
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x):
+        return self.function(self, self.linear(x))
+
+
+def traced(function, batch=4, **modules):
+    torch.manual_seed(1)
+    x = torch.randn(batch, 3, 6)
+    return trace(Net(function, **modules), x, lambda y: y.square().mean())
+
+
+def ops_of(step):
+    return {one.id: one.op for one in step.instructions}
+
+
+def test_ids_are_paths_and_names():
+    step = traced(lambda net, x: net.linear(x + x.tanh()) + net.inner(x) + net.inner(x), inner=nn.Sequential(nn.Linear(6, 6)))
+    names = [one.id for one in step.instructions]
+    assert names == "linear tanh add linear@2 inner.0 add_1 inner.0@2 add_2 loss.square loss.mean".split()
+    assert [step.name_of(read) for read in step.by_id["add"].reads] == ["linear.y", "tanh.y"]
+    assert step.by_id["linear@2"].weights == ["linear.weight", "linear.bias"]
+    assert step.by_id["linear"].main.target.in_features == 6
+
+
+def test_views_and_constants_go_to_their_reader():
+    def function(net, x):
+        mask = torch.ones(3, 3).triu(1) * -9.0
+        scores = x @ x.transpose(1, 2)
+        return (scores + mask).view(x.shape[0], 9)
+
+    step = traced(function)
+    assert ops_of(step) == {
+        "linear": "MATMUL",
+        "matmul": "MATMUL",
+        "add": "ELEMENTWISE",
+        "view": "ELEMENTWISE",  # Of its own, as it is the model's output.
+        "loss.square": "OTHER",
+        "loss.mean": "OTHER",
+    }
+    assert [call.name for call in step.by_id["add"].calls] == ["ones", "triu", "mul", "add"]
+    assert [call.name for call in step.by_id["matmul"].calls] == ["transpose", "matmul"]
+    view = step.by_id["view"].main
+    assert view.args[1] == BatchSize(Fraction(1), Fraction(0)) and view.args[2] == 9
+
+
+@pytest.mark.parametrize(
+    "function, mixing",
+    [
+        (lambda net, x: (x - x.mean(0)).tanh(), ["mean"]),  # What is left is cut where the mean is whole.
+        (lambda net, x: x.cumsum(0).tanh(), ["cumsum"]),
+        (lambda net, x: (x + x[-1:]).tanh(), ["add"]),
+        (lambda net, x: (x + x[:1]).tanh(), ["add"]),
+        (lambda net, x: x.flip(0).tanh(), ["flip"]),
+        (lambda net, x: x.softmax(0).tanh(), ["softmax"]),
+        (lambda net, x: x.softmax(1).tanh(), []),
+        (lambda net, x: (x + x.new_ones(3, 6)).tanh(), []),
+        (lambda net, x: (x.reshape(-1, 6) @ net.linear.weight).view_as(x).tanh(), []),
+    ],
+)
+def test_what_mixes_samples_cannot_be_cut(function, mixing):
+    """The tanh behind is a part of its input whatever that is."""
+    ops = {name: op for name, op in ops_of(traced(function)).items() if not name.startswith("loss")}
+    mixes = [name for name, op in ops.items() if op == "OTHER"]
+    assert mixes == mixing, ops
+    assert ops["tanh"] == "ELEMENTWISE"
+
+
+def test_parts_of_a_batch_have_sizes_of_their_own():
+    """A part of 2 of 6 samples, through every call of the step, gives the first 2 samples of what all 6 give."""
+    torch.manual_seed(2)
+    x = torch.randn(6, 3, 6)
+    net = Net(lambda net, x: net.norm(x.reshape(x.shape[0] * 3, 6).relu()).view(-1, 3, 6).permute(1, 0, 2), norm=nn.LayerNorm(6))
+    step = trace(net, x, lambda y: y.sum())
+    values = {}
+
+    def value_of(source):
+        kind = type(source).__name__
+        return {"Read": lambda: values[source], "Given": lambda: x[:2], "Weight": lambda: step.parameters[source.name]}[kind]()
+
+    for call in step.calls[: step.model_ends]:
+        for i, value in enumerate(call.run(value_of, 2)):
+            values[step.loss._replace(call=call.index, output=i)] = value
+    last = step.calls[step.model_ends - 1]
+    assert last.outputs[0].axis == 1 and last.outputs[0].shape_at(2) == (3, 2, 6)
+    assert torch.allclose(values[step.model_outputs], net(x)[:, :2], atol=1e-6)
+
+
+def test_what_changes_in_place_is_its_new_value():
+    def function(net, x):
+        scores = x * 2
+        scores.masked_fill_(scores > 0, 0.5)
+        scores += 1
+        return scores
+
+    step = traced(function)
+    assert [one.id for one in step.instructions][:4] == ["linear", "mul", "gt", "masked_fill_"]
+    assert step.name_of(step.by_id["loss.square"].reads[0]) == "add_.y"
+
+
+# ---- What is refused.
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+def counted(net, x):
+    net.count += 1
+    return x
+
+
+REFUSED = {
+    "conv": (lambda net, x: net.conv(x), {"conv": nn.Conv1d(3, 3, 1)}, "conv", "class Conv1d"),
+    "norm": (lambda net, x: net.norm(x), {"norm": nn.BatchNorm1d(3)}, "norm", "class BatchNorm1d"),
+    "heads": (lambda net, x: net.heads(x, x, x)[0], {"heads": nn.MultiheadAttention(6, 1)}, "heads", "class MultiheadAttention"),
+    "inside": (lambda net, x: net.part(x), {"part": nn.Sequential(nn.GRU(6, 6))}, "part.0", "class GRU"),
+    "function": (lambda net, x: nn.functional.conv1d(x, x[:1]), {}, "model", "conv1d"),
+    "random": (lambda net, x: x + torch.randn_like(x), {}, "model", "randn_like"),
+    "value": (lambda net, x: x * x.max().item(), {}, "model", "item"),
+    "branch": (lambda net, x: x if x.sum() > 0 else -x, {}, "model", "__bool__"),
+    "mask": (lambda net, x: x[x > 0], {}, "model", "getitem"),
+    "buffer": (counted, {}, "model", "changes a buffer in place"),
+    "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "autograd.Function"),
+    "checkpoint": (
+        lambda net, x: torch.utils.checkpoint.checkpoint(lambda y: net.linear(y) + 1, x, use_reentrant=True) * 2,
+        {},
+        "model",
+        "checkpoint",
+    ),
+    "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu where tanh was"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_graph_cannot_hold_is_named(name):
+    import torch.utils.checkpoint  # noqa: F401
+
+    function, modules, where, found = REFUSED[name]
+    with pytest.raises(moeplan.InvalidInput) as refused:
+        traced(function, **modules)
+    assert refused.value.field == where and found in refused.value.found, refused.value
+    assert len(refused.value.expected) > 10
+
+
+def test_losses_are_checked():
+    net, x = Net(lambda net, x: x), torch.randn(4, 3, 6)
+    for loss in (lambda y: y, lambda y: 3.0, lambda y: y.detach().sum()):
+        with pytest.raises(moeplan.InvalidInput) as refused:
+            trace(net, x, loss)
+        assert refused.value.field == "loss"
+    assert trace(net, x, lambda y, inputs: (y - inputs).square().sum()).instructions[-1].id == "loss.sum"
+    assert trace(net, x, nn.Flatten(0) if False else lambda y: nn.MSELoss()(y, x)).instructions[-1].id == "loss.MSELoss"
+
+
+# ---- Times.
+
+
+def write_some(path, first):
+    times = OperatorTimes(path, HOST, 1)
+    for i in range(first, first + 50):
+        times.keep({Operator(f"operator {i}", "forward"): float(i)})
+
+
+def test_processes_share_a_file(tmp_path):
+    path = tmp_path / "folder" / "o.db"
+    processes = [multiprocessing.Process(target=write_some, args=(path, 100 * i)) for i in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    known = [Operator(f"operator {i}", "forward") for i in (0, 49, 100, 149, 200, 249)]
+    assert OperatorTimes(path, HOST, 1).find(known) == {one: float(one.text.split()[1]) for one in known}
+    assert OperatorTimes(path, HOST, 2).find(known) == {}  # More ranks share the node.
+    assert OperatorTimes(path, HOST, 1).find([Operator("operator 0", "dx 1")]) == {}
+
+
+def test_the_file_of_times_is_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    OperatorTimes(None, HOST, 1)
+    assert (tmp_path / "moeplan" / "operators.db").exists()
+    (tmp_path / "text.db").write_text("this is no database, however long it is")
+    for path in (tmp_path / "text.db", "/proc/no/such.db"):
+        with pytest.raises(moeplan.InvalidInput) as refused:
+            OperatorTimes(path, HOST, 1)
+        assert refused.value.field == "cache" and str(path) in refused.value.found
+
+
+def test_times_between_measured_sizes():
+    # 8 ms for 8 samples, 4 for 4, 1 for 1. Between 1 and 4, log t = 0 + log(size) · log 4 / log 4.
+    points = [(1, 1.0), (4, 4.0), (8, 8.0)]
+    assert _between(points, 8) == 8 and _between(points, 4) == pytest.approx(4) and _between(points, 1) == 1
+    assert _between(points, 2) == pytest.approx(2)
+    # From 2 s at 2 samples to 8 s at 8: at 4, exp((log 2 + log 8) / 2) = 4; from 1 s to 9 s it is 3.
+    assert _between([(2, 2.0), (8, 8.0)], 4) == pytest.approx(4)
+    assert _between([(2, 1.0), (8, 9.0)], 4) == pytest.approx(3)
+    # Below all sizes in proportion; where a time is 0, on a straight line.
+    assert _between(points, 0.5) == 0.5
+    assert _between([(2, 0.0), (8, 6.0)], 4) == pytest.approx(2)
+
+
+def task(name, start, end):
+    return {"task": name, "startS": start, "endS": end}
+
+
+def test_a_layers_tasks_become_instructions():
+    # The call took 12 s, of which the last task ended after 10; counts are exchanged before rows, and sums follow them.
+    timeline = [
+        task("gate", 0, 1),
+        task("gather_counts", 1, 3),
+        task("dispatch", 3, 4),
+        task("dispatch_a2a", 4, 6),
+        task("shared_expert", 4, 5),
+        task("expert", 6, 8),
+        task("combine_a2a", 8, 9),
+        task("sum_shards", 9, 9.5),
+        task("combine", 9.5, 10),
+    ]
+    found = moe_tasks.forward_times_s(timeline, 12)
+    assert found == {
+        "gate": 2 + 1 + 2,
+        "dispatch": 1,
+        "all_to_all1": 2,
+        "shared": 1,
+        "experts": 2,
+        "all_to_all2": 1 + 0.5,
+        "combine": 0.5,
+    }
+    backward = [
+        task("grad_combine", 0, 1),
+        task("grad_routing", 1, 2),
+        task("grad_dispatch_a2a", 2, 4),
+        task("grad_expert_input", 4, 5),
+        task("grad_combine_a2a", 6, 9),
+        task("grad_expert_weights", 5, 8),
+        task("grad_dispatch", 9, 10),
+        task("grad_gate", 10, 11),
+    ]
+    found = moe_tasks.backward_times_s(backward, 11)
+    assert found["combine.dx"] == 2 and found["all_to_all1.dx"] == 3 and found["experts.dw"] == 3 and found["gate.dx"] == 1
