@@ -7,6 +7,7 @@ gradients of inputs and of weights are asked for one after the other.
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
@@ -265,6 +266,7 @@ class PacedStep:
             self._learn(learns, found)
             sides.append("dw")
             marks.append(self._clock.mark())
+        self._clock.asked()
         self._note_backward(one, sides, marks)
 
     def _note_backward(self, one: Instruction, sides: list[str], marks: list[Any]) -> None:
@@ -384,23 +386,26 @@ def _nothing_deferred(traced: Traced) -> Iterator[None]:
 
 
 class _HostClock:
-    """``asking_s``: what it takes to ask for a gradient, whatever that is; a step asks once for all."""
+    """The processor's. ``asked`` takes the time of asking for a gradient that is nothing; ``asking_s`` is the median since
+    the last ``settle``, which a step, that asks once for all, does not take for each of its operators."""
 
     def __init__(self) -> None:
         begins = torch.zeros(1, requires_grad=True)
-        view, gradient = begins.view_as(begins), torch.ones(1)
-        took = []
-        for _ in range(50):
-            begin = self.mark()
-            torch.autograd.grad([view], [begins], [gradient], retain_graph=True, allow_unused=True)
-            took.append(self.seconds(begin, self.mark()))
-        self.asking_s = sorted(took)[len(took) // 2]
+        self._view, self._begins, self._gradient = begins.view_as(begins), begins, torch.ones(1)
+        self._asked: list[float] = []
+        self.asking_s = 0.0
+
+    def asked(self) -> None:
+        begin = self.mark()
+        torch.autograd.grad([self._view], [self._begins], [self._gradient], retain_graph=True, allow_unused=True)
+        self._asked.append(self.seconds(begin, self.mark()))
 
     def mark(self) -> float:
         return time.perf_counter()
 
     def settle(self) -> None:
-        pass
+        self.asking_s = statistics.median(self._asked) if self._asked else 0.0
+        self._asked = []
 
     def seconds(self, begin: float, end: float) -> float:
         return end - begin
@@ -410,6 +415,9 @@ class _CardClock:
     """Events on the current stream of the card, which are looked at once all has run."""
 
     asking_s = 0.0
+
+    def asked(self) -> None:
+        pass
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
