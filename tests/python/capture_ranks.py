@@ -16,7 +16,8 @@ from torch_ranks import close, main
 
 import moeplan
 import moeplan.torch
-from moeplan.torch.paced_step import Operators, PacedStep
+from moeplan.torch.operators import Operators
+from moeplan.torch.paced_step import PacedStep
 from moeplan.torch.tracer import trace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "models"))

@@ -185,12 +185,12 @@ REFUSED = {
     "branch": (lambda net, x: x if x.sum() > 0 else -x, {}, "model", "__bool__"),
     "mask": (lambda net, x: x[x > 0], {}, "model", "getitem"),
     "buffer": (counted, {}, "model", "changes a buffer in place"),
-    "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "autograd.Function"),
+    "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "an autograd.Function, Doubled"),
     "checkpoint": (
         lambda net, x: torch.utils.checkpoint.checkpoint(lambda y: net.linear(y) + 1, x, use_reentrant=True) * 2,
         {},
         "model",
-        "checkpoint",
+        "activation checkpointing",
     ),
     "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu where tanh was"),
 }

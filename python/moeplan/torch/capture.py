@@ -12,7 +12,8 @@ import torch
 from moeplan.torch import moe_tasks
 from moeplan.torch.graph_writer import written
 from moeplan.torch.operator_times import Operator, OperatorTimes
-from moeplan.torch.paced_step import Operators, PacedStep
+from moeplan.torch.operators import Operators
+from moeplan.torch.paced_step import PacedStep
 from moeplan.torch.traced import Traced, remember
 from moeplan.torch.tracer import Inputs, Loss, trace
 from moeplan.torch.world import World
@@ -100,10 +101,11 @@ def _measure(
     missing = {size: [one for one in of_size if one not in known] for size, of_size in wanted.items()}
     lacking = set().union(*world._gather({size for size, some in missing.items() if some}))
     paced = PacedStep(traced, operators, inputs, world.device)
-    for size in sorted(lacking, reverse=True):
+    found: dict[Operator, float] = {}
+    for size in sorted(lacking):
         for run in range(_RUNS + 1):
             paced.run(size, counts=run > 0)
-    found = {operator: statistics.median(seconds) for operator, seconds in paced.seconds.items()}
+        found.update(paced.times_s())
     everywhere = world._gather(found)
     needed = {operator for some in missing.values() for operator in some}
     return {one: statistics.fmean(times[one] for times in everywhere if one in times) for one in needed}

@@ -28,7 +28,8 @@ def written(traced: Traced, times: Any) -> dict[str, Any]:
 @dataclass
 class _Step:
     """One instruction of the forward pass, and what its way back needs. ``learning``: those of ``reads`` with a gradient.
-    ``backward_s`` gives the seconds of "dx" or "dw". ``is_loss``: it goes back though nobody gives it a gradient."""
+    ``backward_s`` gives the seconds of "dx" or "dw". ``can_wait``: who runs the graph can
+    run its weight gradient elsewhere. ``is_loss``: it goes back though nobody gives it a gradient."""
 
     id: str
     op: str
@@ -40,6 +41,7 @@ class _Step:
     parts_s: Optional[list[float]]
     backward_s: Callable[[str], float]
     learns: bool = False
+    can_wait: bool = False
     is_loss: bool = False
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -85,7 +87,8 @@ class _Tape:
             exchanged = {key: value for key, value in step.fields.items() if step.op == "ALL_TO_ALL"}
             self._append(step, ".dx", read, outputs, exchanged)
         if step.learns:
-            self._append(step, ".dw", read, [f"d({step.id}.w)"], {"weightGradient": True})
+            waits = {"weightGradient": True} if step.can_wait else {}
+            self._append(step, ".dw", read, [f"d({step.id}.w)"], waits)
 
     def _append(self, step: _Step, suffix: str, read: list[str], outputs: list[str], fields: dict[str, Any]) -> None:
         self.instructions.append(
@@ -124,6 +127,7 @@ def _step_of(traced: Traced, one: Instruction, times: Any) -> _Step:
         parts_s=times.parts_s(one, "forward"),
         backward_s=lambda side: times.backward_s(one, side),
         learns=bool(traced.learns(one)),
+        can_wait=traced.can_wait(one),
         is_loss=traced.loss in one.outputs,
     )
 
@@ -163,6 +167,7 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
                 parts_s=times.parts_s(one, name),
                 backward_s=lambda side, name=name: times.backward_s(one, f"{name}.{side}"),
                 learns=learns and weighted,
+                can_wait=name != "shared" and traced.can_wait(one),
                 fields=_fields(traced, one, layer, name),
             )
         )

@@ -60,7 +60,7 @@ def _is_own_norm(module: nn.Module) -> bool:
 
 
 def unknown(path: str, found: str) -> InvalidInput:
-    return mismatch(path, found, f"{_TAKEN}, or a module that is made of those; keep it out of the captured model")
+    return mismatch(path or "model", found, f"{_TAKEN}, or a module that is made of those; keep it out of the captured model")
 
 
 def _op_of_torch_module(module: nn.Module) -> Optional[str]:

@@ -16,104 +16,9 @@ import torch
 from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.operator_times import Operator
-from moeplan.torch.traced import (
-    BatchSize,
-    ByBatch,
-    Call,
-    Constant,
-    Given,
-    Instruction,
-    Read,
-    Source,
-    Traced,
-    Weight,
-    flat_tensors,
-    mapped,
-)
+from moeplan.torch.operators import Operators
+from moeplan.torch.traced import Constant, Given, Instruction, Read, Source, Traced, Weight, flat_tensors
 from moeplan.torch.tracer import part_of
-
-
-class Operators:
-    """The operators of a traced step, by instruction and pass."""
-
-    def __init__(self, traced: Traced, ranks: int, nodes: int) -> None:
-        self._traced = traced
-        self._ranks, self._nodes = ranks, nodes
-        self._texts: dict[tuple[str, int], str] = {}
-        self.reached = traced.reached()
-
-    def forward(self, one: Instruction, batch: int) -> list[Operator]:
-        """An MoELayer has one for each of its instructions."""
-        if one.layer is not None:
-            return [self.of(one, name, batch) for name in moe_tasks.instructions_of(one.layer)]
-        return [self.of(one, "forward", batch)]
-
-    def backward(self, one: Instruction) -> list[Operator]:
-        """Those of the traced batch."""
-        if one.id not in self.reached:
-            return []
-        if one.layer is not None:
-            return [self.of(one, name) for name in moe_tasks.sides_of(one.layer)]
-        there = (self._traced.goes_back(one), self._traced.learns(one))
-        return [self.of(one, side) for side, any_of in zip(("dx", "dw"), there) if any_of]
-
-    def of(self, one: Instruction, side: str, batch: Optional[int] = None) -> Operator:
-        if side == "dx" or (side == "dw" and not self._traced.goes_back(one)):
-            side += " of " + "+".join(str(max(1, len(givers))) for givers in self.reached[one.id])
-        return Operator(self._text(one, self._traced.batch if batch is None else batch), side)
-
-    def _text(self, one: Instruction, batch: int) -> str:
-        key = one.id, batch
-        if key not in self._texts:
-            self._texts[key] = self._described(one, batch)
-        return self._texts[key]
-
-    def _described(self, one: Instruction, batch: int) -> str:
-        if one.layer is not None:
-            read = next(source for source in one.main.sources if isinstance(source, Read))
-            shape = self._traced.type_of(read).shape_at(batch)
-            return moe_tasks.described(one.layer, shape, self._ranks, self._nodes)
-        inside = {call.index: i for i, call in enumerate(one.calls)}
-        return "; ".join(self._described_call(call, inside, batch) for call in one.calls)
-
-    def _described_call(self, call: Call, inside: dict[int, int], batch: int) -> str:
-        def text(leaf: Any) -> Any:
-            if isinstance(leaf, Read) and leaf.call in inside:
-                return _Text(f"%{inside[leaf.call]}.{leaf.output}")
-            if isinstance(leaf, Read):
-                kind = self._traced.type_of(leaf)
-                return _Text(f"{kind.dtype}{list(kind.shape_at(batch))}{' learns' if kind.requires_grad else ''}")
-            if isinstance(leaf, Given):
-                return _Text("input")
-            if isinstance(leaf, (Weight, Constant)):
-                tensor = self._traced.parameters[leaf.name] if isinstance(leaf, Weight) else leaf.tensor
-                return _Text(f"{tensor.dtype}{list(tensor.shape)}{' learns' if tensor.requires_grad else ''}")
-            if isinstance(leaf, BatchSize):
-                return leaf.at(batch)
-            if isinstance(leaf, ByBatch):
-                return leaf.value
-            return leaf if isinstance(leaf, (int, float, str, bool, type(None))) else _Text(str(leaf))
-
-        name = _described_module(call.target) if call.is_module else call.name
-        kinds = [f"{kind.dtype}{list(kind.shape_at(batch))}" for kind in call.outputs]
-        return f"{name} {mapped(text, call.args)} {mapped(text, call.kwargs)} -> {', '.join(kinds)}"
-
-
-class _Text(str):
-    """Printed inside a nest as it is."""
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _described_module(module: torch.nn.Module) -> str:
-    settings = {
-        key: value
-        for key, value in sorted(vars(module).items())
-        if not key.startswith("_") and isinstance(value, (bool, int, float, str, tuple))
-    }
-    weights = [f"{name} {one.dtype}{list(one.shape)} {one.requires_grad}" for name, one in module.named_parameters()]
-    return f"{type(module).__module__}.{type(module).__qualname__} {settings} {weights}"
 
 
 class _Went(NamedTuple):
@@ -125,7 +30,7 @@ class _Went(NamedTuple):
 
 
 class PacedStep:
-    """Runs the step, or its forward pass with a part of the batch, and adds the times to ``seconds``, by operator.
+    """Runs the step, or its forward pass with a part of the batch, and times its operators.
 
     Gradients of the model's parameters stay as they are. Collective where the model has MoELayers: every rank runs the
     same passes.
@@ -135,13 +40,13 @@ class PacedStep:
         self._traced, self._operators = traced, operators
         self._inputs = inputs
         self._clock = _CardClock() if device.type == "cuda" else _HostClock()
-        self.seconds: dict[Operator, list[float]] = {}
+        self._passes: list[dict[Operator, list[float]]] = []
         self._last_reader = {read: one.main.index for one in traced.instructions for read in _everything_read(one)}
         self._pending: list[Callable[[], None]] = []
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
     def run(self, batch: int, counts: bool) -> None:
-        """One pass: of the whole batch both ways, of less of it the model's forward pass. ``counts``: its times are kept."""
+        """One pass: of the whole batch both ways, of less of it the model's forward pass. ``counts``: ``times_s`` has it."""
         self._pending = []
         with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
             went = self._forward(batch)
@@ -149,9 +54,26 @@ class PacedStep:
                 self._backward(went)
         self._clock.settle()
         if counts:
+            self._passes.append({})
             for add in self._pending:
                 add()
         self._pending = []
+
+    def times_s(self) -> dict[Operator, float]:
+        """Seconds of each operator: the median of those in the passes that count, which are forgotten.
+
+        Medians leave out what now and then stops a process, which no step is without: all are scaled so that together they
+        take what a pass took, in the median.
+        """
+        passes, self._passes = self._passes, []
+        found = {
+            operator: statistics.median(seconds for one in passes for seconds in one.get(operator, []))
+            for operator in {operator for one in passes for operator in one}
+        }
+        together = statistics.median(sum(map(sum, one.values())) for one in passes)
+        apart = sum(found[operator] * len(seconds) for operator, seconds in passes[0].items())
+        scale = together / apart if apart > 0 else 1.0
+        return {operator: scale * seconds for operator, seconds in found.items()}
 
     # ---- Forward.
 
@@ -311,7 +233,7 @@ class PacedStep:
                 self.gradients[name] = gradient if known is None else known + gradient
 
     def _add(self, operator: Operator, seconds: float) -> None:
-        self.seconds.setdefault(operator, []).append(seconds)
+        self._passes[-1].setdefault(operator, []).append(seconds)
 
 
 class _Sum:

@@ -217,6 +217,10 @@ class Traced:
         """The parameters of the instruction that have a gradient."""
         return [name for name in one.weights if self.parameters[name].requires_grad]
 
+    def can_wait(self, one: Instruction) -> bool:
+        """Whether the instruction's weight gradient may run later: it is a module's, which the step calls once."""
+        return one.main.is_module and sum(other.main.target is one.main.target for other in self.instructions) == 1
+
     def goes_back(self, one: Instruction) -> list[Read]:
         """What the instruction reads that has a gradient."""
         return [read for read in one.reads if self.type_of(read).requires_grad]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from fractions import Fraction
 from typing import Any, Callable, Iterator, Optional, Union
 
 import torch
@@ -19,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 from moeplan.errors import mismatch
 from moeplan.torch import operations
+from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.traced import (
     BatchSize,
-    ByBatch,
     Call,
     Constant,
     Given,
@@ -39,9 +38,6 @@ from moeplan.torch.traced import (
 
 Inputs = Union[torch.Tensor, tuple, list, dict]
 Loss = Optional[Callable[..., torch.Tensor]]
-# How far the part's output may be from the part of the whole output, as a part of the largest value.
-_AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}
-_ROUNDED = 5e-2
 
 
 def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
@@ -183,6 +179,15 @@ class _Tape:
         call = Call(len(self.calls), name, function, self._stack[-1], *encoded, mutates=mutates, random=quiet is not None)
         return self._add(call, tensors, args[0] if mutates else result, result)
 
+    def refuse_unless_busy(self, function: type) -> None:
+        if not self.busy:
+            kind = "activation checkpointing" if "Checkpoint" in function.__name__ else "an autograd.Function"
+            raise mismatch(
+                self._stack[-1] or "model",
+                f"{kind}, {function.__name__}",
+                "functions and modules of PyTorch, whose calls can be seen, for this capture",
+            )
+
     def module(self, original: Any, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         if self.busy:
             return original(module, *args, **kwargs)
@@ -259,11 +264,8 @@ class _Tape:
         source = self._sources.get(id(tensor))
         if source is None:
             if tensor.requires_grad:
-                raise mismatch(
-                    where,
-                    "a tensor of an autograd.Function, or of a step that has run",
-                    "functions and modules of PyTorch, whose calls can be seen",
-                )
+                found = "a tensor with a gradient that nothing in the step has made"
+                raise mismatch(where, found, "inputs without gradients, and functions and modules whose calls can be seen")
             source = self._sources[id(tensor)] = Constant(tensor)
             self._held.append(tensor)
         elif isinstance(source, Read) and self.first is None:
@@ -272,7 +274,7 @@ class _Tape:
 
     def _check_read(self, call: Call, output: int, tensor: torch.Tensor, where: str) -> None:
         if tensor.requires_grad != call.outputs[output].requires_grad:
-            raise mismatch(where, "activation checkpointing, or an autograd.Function", "a model whose calls can be seen")
+            raise mismatch(where, f"the output of {call.name}, whose gradient was switched", "one that stays as it is")
         if self._changed.get(_memory(tensor), -1) > call.index:
             raise mismatch(where, f"the output of {call.name}, which was changed in place through a view", "the changed view")
 
@@ -298,71 +300,28 @@ class _Tape:
             raise mismatch(call.path or "model", f"{call.name} where {whole.name} was", "the same calls for every batch")
         batches = self.first.batch, self.batch
         cut_reads = any(self.first.calls[one.call].outputs[one.output].axis is not None for one in _reads(whole))
-        whole.args = _merged(whole.args, call.args, *batches)
-        whole.kwargs = _merged(whole.kwargs, call.kwargs, *batches)
+        whole.args = merged(whole.args, call.args, *batches)
+        whole.kwargs = merged(whole.kwargs, call.kwargs, *batches)
         mixes = False
         types = []
         for known, value, now in zip(whole.outputs, whole.values, outputs):
-            shape = tuple(_size(*sizes, *batches) for sizes in zip(value.shape, now.shape))
+            shape = tuple(size_by_batch(*sizes, *batches) for sizes in zip(value.shape, now.shape))
             cut = [i for i, size in enumerate(shape) if isinstance(size, BatchSize)]
             expected = value.detach()
             for axis in cut:
                 expected = expected[(slice(None),) * axis + (slice(-now.shape[axis], None),)]
-            alike = len(cut) < 2 and expected.shape == now.shape and (not whole.varies or _alike(now, expected))
-            if not alike or (cut_reads and not cut):
+            agrees = len(cut) < 2 and expected.shape == now.shape and (not whole.varies or alike(now, expected))
+            if not agrees or (cut_reads and not cut):
                 mixes = True
-            if not alike and not call.aliases and expected.shape == now.shape:
+            if not agrees and not call.aliases and expected.shape == now.shape:
                 now.detach().copy_(expected)  # So that what follows is judged by itself.
-            types.append(known._replace(shape=shape, axis=cut[0] if cut and alike else None))
+            types.append(known._replace(shape=shape, axis=cut[0] if cut and agrees else None))
         whole.outputs = types
         whole.mixes = mixes
 
 
 def _reads(call: Call) -> list[Read]:
     return [one for one in call.sources if isinstance(one, Read)]
-
-
-def _alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    if not found.is_floating_point():
-        return torch.equal(found, expected)
-    if found.numel() == 0:
-        return True
-    both = found.detach().double(), expected.double()
-    finite = both[0].isfinite()
-    if not torch.equal(finite, both[1].isfinite()):
-        return False
-    one, other = (value.where(finite, torch.zeros_like(value)) for value in both)
-    most = float(other.abs().max())
-    return float((one - other).abs().max()) <= _AGREE.get(found.dtype, _ROUNDED) * most
-
-
-def _size(whole: int, part: int, whole_batch: int, part_batch: int) -> Any:
-    """How the size follows the batch."""
-    if whole == part:
-        return whole
-    scale = Fraction(whole - part, whole_batch - part_batch)
-    return BatchSize(scale, whole - scale * whole_batch)
-
-
-def _merged(whole: Any, part: Any, whole_batch: int, part_batch: int) -> Any:
-    """The arguments of the whole batch, with a BatchSize for each number that differs."""
-    if type(whole) is not type(part):
-        return ByBatch(whole, whole_batch)
-    if isinstance(whole, (Read, Given, Weight, Constant)):
-        return whole
-    if isinstance(whole, (tuple, list)) and len(whole) == len(part):
-        inside = [_merged(one, other, whole_batch, part_batch) for one, other in zip(whole, part)]
-        return tuple(inside) if isinstance(whole, tuple) else inside
-    if isinstance(whole, dict):
-        return {key: _merged(one, part.get(key), whole_batch, part_batch) for key, one in whole.items()}
-    if isinstance(whole, slice):
-        fields = ("start", "stop", "step")
-        return slice(*(_merged(getattr(whole, f), getattr(part, f), whole_batch, part_batch) for f in fields))
-    if isinstance(whole, int) and not isinstance(whole, bool):
-        return _size(whole, part, whole_batch, part_batch)
-    if isinstance(whole, float) and whole != part:
-        return ByBatch(whole, whole_batch)
-    return whole
 
 
 def _plain(value: Any) -> Any:
@@ -417,7 +376,8 @@ class _Functions(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _modules_through(tape: _Tape) -> Iterator[None]:
-    """Brings every call of a module inside to the tape, and every index: PyTorch 1.13 shows a mode tuples of them alone."""
+    """Brings every call of a module inside to the tape, and every index: PyTorch 1.13 shows a mode tuples of them alone. An
+    autograd.Function, which no mode sees, is refused."""
     original = nn.Module.__call__
     get_item = torch.Tensor.__getitem__
 
@@ -427,14 +387,22 @@ def _modules_through(tape: _Tape) -> Iterator[None]:
     def index(tensor: torch.Tensor, key: Any) -> Any:
         return tape.function(get_item, (tensor, key), {})
 
-    own_index = vars(torch.Tensor).get("__getitem__")
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    torch.Tensor.__getitem__ = index  # type: ignore[method-assign]
-    try:
+    def apply(function: type, *args: Any, **kwargs: Any) -> Any:
+        tape.refuse_unless_busy(function)
+        return apply_function.__get__(None, function)(*args, **kwargs)
+
+    apply_function = inspect.getattr_static(torch.autograd.Function, "apply")
+    with contextlib.ExitStack() as changes:
+        _replace(changes, nn.Module, "__call__", call)
+        _replace(changes, torch.Tensor, "__getitem__", index)
+        _replace(changes, torch.autograd.Function, "apply", classmethod(apply))
         yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
-        if own_index is None:
-            del torch.Tensor.__getitem__
-        else:
-            torch.Tensor.__getitem__ = own_index  # type: ignore[method-assign]
+
+
+def _replace(changes: contextlib.ExitStack, owner: type, name: str, value: Any) -> None:
+    """Gives the class another attribute until ``changes`` ends."""
+    if name in vars(owner):
+        changes.callback(setattr, owner, name, vars(owner)[name])
+    else:
+        changes.callback(delattr, owner, name)
+    setattr(owner, name, value)
