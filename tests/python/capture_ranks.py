@@ -16,6 +16,7 @@ from torch_ranks import close, main
 
 import moeplan
 import moeplan.torch
+from moeplan.torch.operator_times import OperatorTimes
 from moeplan.torch.operators import Operators
 from moeplan.torch.paced_step import PacedStep
 from moeplan.torch.tracer import trace
@@ -94,8 +95,13 @@ def check_graph(graph, model):
             expected = [f"{path}.{name}" for name in of_layer]
             assert [one for one in ids if one.startswith(path) and not one.endswith((".dx", ".dw"))] == expected, ids
             assert {one + ".dx" for one in expected} | {f"{path}.gate.dw", f"{path}.experts.dw"} <= set(ids), ids
+    modules = dict(model.named_modules())
     weights = [one for one in graph["instructions"] if one.get("weightGradient")]
     assert weights and all(one["id"].endswith(".dw") and one["phase"] == "BACKWARD" for one in weights)
+    for one in weights:
+        path = one["id"][: -len(".dw")]
+        layer = modules.get(path.rpartition(".")[0])
+        assert path in modules or isinstance(layer, moeplan.torch.MoELayer), path
 
 
 def planned(world, graph):
@@ -125,6 +131,15 @@ def captured(world, kind, cache):
     assert again.timed == 0 and again == graph, again.timed
     smaller = moeplan.torch.capture(model, {"tokens": tokens[:4]}, lambda output: first_of(output).sum(), world, cache=cache)
     assert smaller.timed > 0
+    # A file of its own says otherwise on one rank.
+    own = f"{cache}.{world.rank}"
+    times = OperatorTimes(own, world.device, world.gpus_per_node)
+    operators = Operators(again.traced, world.ranks, world.nodes)
+    some = [one for i in again.traced.instructions for one in operators.forward(i, BATCH) + operators.backward(i)]
+    times.keep({one: 1.0 + world.rank for one in some})
+    other = moeplan.torch.capture(model, tokens, loss, world, cache=own)
+    assert world._gather(json.dumps(other)) == [json.dumps(other)] * world.ranks
+    assert {one["timeS"] for one in other["instructions"]} == {0.0, 1.5}
     answer = planned(world, graph)
     assert 0 < answer["timeS"] <= answer["unscheduledTimeS"] * (1 + 1e-9)
     assert set(answer["order"]) and graph["maxParts"] == BATCH

@@ -14,6 +14,8 @@ import moeplan  # noqa: E402
 from moeplan.torch import moe_tasks  # noqa: E402
 from moeplan.torch.capture import _between  # noqa: E402
 from moeplan.torch.operator_times import Operator, OperatorTimes  # noqa: E402
+from moeplan.torch.operators import Operators  # noqa: E402
+from moeplan.torch.paced_step import PacedStep  # noqa: E402
 from moeplan.torch.traced import BatchSize  # noqa: E402
 from moeplan.torch.tracer import trace  # noqa: E402
 
@@ -79,6 +81,9 @@ def test_ids_are_paths_and_names():
     assert [step.name_of(read) for read in step.by_id["add"].reads] == ["linear.y", "tanh.y"]
     assert step.by_id["linear@2"].weights == ["linear.weight", "linear.bias"]
     assert step.by_id["linear"].main.target.in_features == 6
+    assert not any(step.can_wait(step.by_id[name]) for name in ("linear", "linear@2", "inner.0", "add"))
+    step = traced(lambda net, x: x)
+    assert step.can_wait(step.by_id["linear"])
 
 
 def test_views_and_constants_go_to_their_reader():
@@ -156,6 +161,38 @@ def test_what_changes_in_place_is_its_new_value():
     assert step.name_of(step.by_id["loss.square"].reads[0]) == "add_.y"
 
 
+def test_instructions_that_share_memory_compute_the_step():
+    """Changes in place, views with several readers, and gradients that several tensors share."""
+
+    def function(net, x):
+        q, k, v = (x * 1.5).chunk(3, -1)
+        kept = q.sin()
+        kept[:, 0] = k[:, 0]
+        kept += 1
+        a, b = kept.sin(), v.cos()
+        a.mul_(k)
+        picked = torch.where(a > 0, a, b).masked_fill_(a > 1, 0.5)
+        squares = a * a + b * b
+        return squares + (a + b) + picked + net.act(squares * 2)
+
+    torch.manual_seed(3)
+    net, x = Net(function, act=nn.ReLU(inplace=True)), torch.randn(4, 3, 6)
+    step = trace(net, x, lambda y: y.square().mean())
+    paced = PacedStep(step, Operators(step, 1, 1), x, HOST)
+    paced.run(4, counts=True)
+    net(x).square().mean().backward()
+    for name, parameter in net.named_parameters():
+        assert torch.allclose(paced.gradients[name], parameter.grad, atol=1e-6), name
+    times = paced.times_s()
+    assert len(times) == len({operator for one in step.instructions for operator in operators_of(step, one)})
+    assert all(seconds >= 0 for seconds in times.values()) and sum(times.values()) > 0
+
+
+def operators_of(step, one):
+    operators = Operators(step, 1, 1)
+    return operators.forward(one, step.batch) + operators.backward(one)
+
+
 # ---- What is refused.
 
 
@@ -167,6 +204,12 @@ class Doubled(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return 2 * gradient
+
+
+def through_a_view(net, x):
+    y = x * 1
+    y[:, 0].mul_(2)
+    return y
 
 
 def counted(net, x):
@@ -185,6 +228,7 @@ REFUSED = {
     "branch": (lambda net, x: x if x.sum() > 0 else -x, {}, "model", "__bool__"),
     "mask": (lambda net, x: x[x > 0], {}, "model", "getitem"),
     "buffer": (counted, {}, "model", "changes a buffer in place"),
+    "view": (through_a_view, {}, "loss", "changed in place through a view"),
     "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "an autograd.Function, Doubled"),
     "checkpoint": (
         lambda net, x: torch.utils.checkpoint.checkpoint(lambda y: net.linear(y) + 1, x, use_reentrant=True) * 2,
