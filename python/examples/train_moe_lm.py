@@ -293,6 +293,26 @@ class Trainer:
         layer = moeplan.torch.MoELayer(plan, self.world, seed=number, dtype=DTYPES[self.options.dtype])
         return self._plain(layer) if name == "plain" else layer
 
+    def capture(self, path: str) -> str:
+        """Writes the training graph of a micro-batch to a file, on rank 0; says how long the micro-batch takes. Collective."""
+        rows, took = self._rows(0), []
+        for _ in range(7):
+            self.model.zero_grad(set_to_none=True)
+            dist.barrier()
+            began = time.perf_counter()
+            self.model(rows).backward()
+            took.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        graph = moeplan.torch.capture(self.model, rows, None, self.world)
+        capture_s = time.perf_counter() - began
+        if self.job.rank == 0:
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(graph, file)
+        return (
+            f"{len(graph['instructions'])} instructions, {graph.timed} operators timed in {capture_s:.1f} s; "
+            f"forward and back take {statistics.median(took[2:]) * 1e3:.1f} ms"
+        )
+
     def report(self) -> None:
         """Tells the planner how the last step's layers ran."""
         for block in self.model.moe_blocks():
@@ -342,6 +362,11 @@ def train(options: argparse.Namespace) -> None:
         best = trainer.answer["best"] if isinstance(trainer.answer, dict) else trainer.answer.best
         schedule = "PyTorch" if options.layer == "plain" else best["schedule"]
         print(f"{job.ranks} ranks, {count / 1e6:.1f} M parameters on each, MoE layers by {schedule}", flush=True)
+    if options.capture:
+        said = trainer.capture(options.capture)
+        if job.rank == 0:
+            print(said, flush=True)
+        return
     losses: list[float] = []
     took: list[float] = []
     layers: list[float] = []
@@ -399,6 +424,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--plain-chunks", type=int, default=1, help="parts of plain's all-to-all, beside its products")
     parser.add_argument("--plain-receives-first", action="store_true", help="plain posts its receives before it sends")
     parser.add_argument("--record", metavar="FILE", help="write losses and times of every step there, as JSON")
+    parser.add_argument("--capture", metavar="FILE", help="write the training graph of a micro-batch there, and end")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--log", type=int, default=10, help="print a line every so many steps")
     parser.add_argument("--check", type=int, default=0, help="compare all schedules every so many steps; 0: never")
@@ -422,6 +448,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--deadline", type=float, default=30.0, help="of each collective, in seconds")
     options = parser.parse_args()
+    if options.capture and (options.layer == "plain" or options.tp * options.cp > 1):
+        parser.error("--capture: found plain layers, --tp or --cp, whose exchanges are autograd functions, expected moeplan's")
     if options.overlap and options.layer == "plain":
         parser.error("--overlap: found --layer plain, expected baseline or planned")
     if options.overlap and options.accumulate < 2:

@@ -82,8 +82,10 @@ def check_graph(graph, model):
     for one in graph["instructions"]:
         for tensor in one["inputs"]:
             assert tensor in produced or tensor.startswith(("input(", "w(")), (one["id"], tensor)
+        parts = one.get("partTimesS", [])
+        assert all(k * time_s >= one["timeS"] * (1 - 1e-9) for k, time_s in enumerate(parts, 1)), one
         assert one["timeS"] >= 0 and not produced & set(one["outputs"]), one
-        assert all(time_s > 0 for time_s in one.get("partTimesS", [])) or one["op"] in ("ALL_TO_ALL", "DISPATCH"), one
+        assert all(time_s > 0 for time_s in parts) or one["op"] in ("ALL_TO_ALL", "DISPATCH"), one
         produced.update(one["outputs"])
         ids.append(one["id"])
     assert len(set(ids)) == len(ids)

@@ -183,7 +183,7 @@ def test_instructions_that_share_memory_compute_the_step():
     net(x).square().mean().backward()
     for name, parameter in net.named_parameters():
         assert torch.allclose(paced.gradients[name], parameter.grad, atol=1e-6), name
-    times = paced.times_s()
+    times = paced.times_s(4)
     assert len(times) == len({operator for one in step.instructions for operator in operators_of(step, one)})
     assert all(seconds >= 0 for seconds in times.values()) and sum(times.values()) > 0
 

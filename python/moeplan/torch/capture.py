@@ -46,7 +46,7 @@ def capture(
 
     Every operator that the file lacks is timed in steps that run one instruction after another: the median of five after
     one that does not count, then the mean over the ranks. Forward times of parts are measured with 1/2, 1/4 and 1/8 of the
-    batch, and lie between those on straight lines of logarithms. An MoELayer's tasks take what they take inside of these
+    batch, lie between those on straight lines of logarithms, and are at least their share of the whole. An MoELayer's tasks take what they take inside of these
     steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients over ranks, are
     not in the graph.
 
@@ -101,11 +101,12 @@ def _measure(
     missing = {size: [one for one in of_size if one not in known] for size, of_size in wanted.items()}
     lacking = set().union(*world._gather({size for size, some in missing.items() if some}))
     paced = PacedStep(traced, operators, inputs, world.device)
+    for run in range(_RUNS + 1):
+        for size in sorted(lacking):
+            paced.run(size, counts=run > 0)
     found: dict[Operator, float] = {}
     for size in sorted(lacking):
-        for run in range(_RUNS + 1):
-            paced.run(size, counts=run > 0)
-        found.update(paced.times_s())
+        found.update(paced.times_s(size))
     everywhere = world._gather(found)
     needed = {operator for some in missing.values() for operator in some}
     return {one: statistics.fmean(times[one] for times in everywhere if one in times) for one in needed}
@@ -131,11 +132,13 @@ class _Times:
         return self._seconds.get(self._operators.of(one, side), 0.0)
 
     def parts_s(self, one: Any, side: str) -> Optional[list[float]]:
-        """The time of one part of k, for k of 1 and more; None for what cannot be cut."""
+        """The time of one part of k, for k of 1 and more: at least its share of the whole, which parts that were measured
+        at a quieter moment would undercut. None for what cannot be cut."""
         if not one.samples or one.main.index >= self._traced.model_ends:
             return None
         points = [(size, self._seconds[self._operators.of(one, side, size)]) for size in self._sizes]
-        return [_between(points, self._traced.batch / k) for k in range(1, self.most_parts + 1)]
+        whole_s = points[-1][1]
+        return [max(_between(points, self._traced.batch / k), whole_s / k) for k in range(1, self.most_parts + 1)]
 
 
 def _between(points: list[tuple[int, float]], size: float) -> float:

@@ -40,8 +40,9 @@ class PacedStep:
         self._traced, self._operators = traced, operators
         self._inputs = inputs
         self._clock = _CardClock() if device.type == "cuda" else _HostClock()
-        self._passes: list[dict[Operator, list[float]]] = []
+        self._passes: dict[int, list[dict[Operator, list[float]]]] = {}  # By how many samples they had.
         self._last_reader = {read: one.main.index for one in traced.instructions for read in _everything_read(one)}
+        self._times: dict[Operator, list[float]] = {}
         self._pending: list[Callable[[], None]] = []
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
@@ -54,18 +55,19 @@ class PacedStep:
                 self._backward(went)
         self._clock.settle()
         if counts:
-            self._passes.append({})
+            self._times = {}
             for add in self._pending:
                 add()
+            self._passes.setdefault(batch, []).append(self._times)
         self._pending = []
 
-    def times_s(self) -> dict[Operator, float]:
-        """Seconds of each operator: the median of those in the passes that count, which are forgotten.
+    def times_s(self, batch: int) -> dict[Operator, float]:
+        """Seconds of each operator with so many samples: the median of those in the passes that count.
 
         Medians leave out what now and then stops a process, which no step is without: all are scaled so that together they
         take what a pass took, in the median.
         """
-        passes, self._passes = self._passes, []
+        passes = self._passes[batch]
         found = {
             operator: statistics.median(seconds for one in passes for seconds in one.get(operator, []))
             for operator in {operator for one in passes for operator in one}
@@ -233,7 +235,7 @@ class PacedStep:
                 self.gradients[name] = gradient if known is None else known + gradient
 
     def _add(self, operator: Operator, seconds: float) -> None:
-        self._passes[-1].setdefault(operator, []).append(seconds)
+        self._times.setdefault(operator, []).append(seconds)
 
 
 class _Sum:
