@@ -191,6 +191,17 @@ def computes_the_step(world, kind):
         close(paced.gradients[name], gradient, name)
 
 
+def no_file(world, folder):
+    """Where one rank cannot write its file, all are told."""
+    model, loss = model_of(world, "gpt2_like")
+    try:
+        moeplan.torch.capture(model, tokens_of(world), loss, world, cache=f"{folder}/c.db" if world.rank == 0 else "/proc/c.db")
+    except moeplan.InvalidInput as error:
+        assert error.field == "cache" and "/proc/c.db" in error.found, error
+    else:
+        raise AssertionError("no file taken")
+
+
 def chunks(world, cache):
     """A layer that its plan runs in chunks is refused, with what to do."""
     model, loss = model_of(world, "gpt2_like", schedule="PIPELINE", partitionDegree=2)

@@ -38,6 +38,10 @@ def test_the_instructions_times_sum_up_to_a_step(tmp_path, kind):
     run_ranks(tmp_path, 2, "sums_up", program="capture_ranks.py", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
 
 
+def test_a_rank_without_a_file_is_known_to_all(tmp_path):
+    run_ranks(tmp_path, 2, "no_file", program="capture_ranks.py", gpus_per_node=2, folder=str(tmp_path))
+
+
 def test_a_plan_in_chunks_is_refused(tmp_path):
     run_ranks(tmp_path, 1, "chunks", program="capture_ranks.py", cache=str(tmp_path / "c.db"))
 
@@ -84,6 +88,8 @@ def test_ids_are_paths_and_names():
     assert not any(step.can_wait(step.by_id[name]) for name in ("linear", "linear@2", "inner.0", "add"))
     step = traced(lambda net, x: x)
     assert step.can_wait(step.by_id["linear"])
+    step = traced(lambda net, x: net.dropout(nn.functional.dropout(x, 0.1)), dropout=nn.Dropout(0.1))
+    assert [one.id for one in step.instructions][:3] == ["linear", "dropout_1", "dropout"]
 
 
 def test_views_and_constants_go_to_their_reader():
@@ -118,6 +124,11 @@ def test_views_and_constants_go_to_their_reader():
         (lambda net, x: x.softmax(0).tanh(), ["softmax"]),
         (lambda net, x: x.softmax(1).tanh(), []),
         (lambda net, x: (x + x.new_ones(3, 6)).tanh(), []),
+        (lambda net, x: x.repeat_interleave(2, 1).tanh(), []),
+        (lambda net, x: (x / float(len(x))).tanh(), ["div"]),
+        (lambda net, x: (x * torch.arange(len(x))[:, None, None]).tanh(), ["mul"]),
+        (lambda net, x: x[torch.arange(len(x)), [1] * len(x)].tanh(), ["getitem"]),
+        (lambda net, x: (x * torch.tensor([2.0] * len(x))[:, None, None]).tanh(), ["mul"]),
         (lambda net, x: (x.reshape(-1, 6) @ net.linear.weight).view_as(x).tanh(), []),
     ],
 )
@@ -226,6 +237,9 @@ REFUSED = {
     "random": (lambda net, x: x + torch.randn_like(x), {}, "model", "randn_like"),
     "value": (lambda net, x: x * x.max().item(), {}, "model", "item"),
     "branch": (lambda net, x: x if x.sum() > 0 else -x, {}, "model", "__bool__"),
+    "repeats": (lambda net, x: x.repeat_interleave((x[0, 0] > 0).long(), 2), {}, "model", "repeat_interleave"),
+    "gradient": (lambda net, x: x.sum().backward(), {}, "model", "backward"),
+    "out": (lambda net, x: torch.add(x, 1, out=net.count), {}, "model", "add with out"),
     "mask": (lambda net, x: x[x > 0], {}, "model", "getitem"),
     "buffer": (counted, {}, "model", "changes a buffer in place"),
     "view": (through_a_view, {}, "loss", "changed in place through a view"),

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Mapping, Optional, Union
 
 import torch
 
+from moeplan.errors import InvalidInput
 from moeplan.torch import moe_tasks
 from moeplan.torch.graph_writer import written
 from moeplan.torch.operator_times import Operator, OperatorTimes
@@ -39,8 +40,8 @@ def capture(
 ) -> CapturedGraph:
     """The training graph of one step of this rank: ``loss(model(*inputs))`` and its backward pass.
 
-    ``inputs``: a tensor, a tuple of the model's arguments or a dict of its keyword arguments, with samples along the first
-    dimension of the tensors. ``loss``: a function of the model's output that gives a scalar, or of output and inputs; None
+    ``inputs``: a tensor, a tuple of the model's arguments or a dict of its keyword arguments; samples lie along the first
+    dimension of the first tensor, and of those whose first is as long. ``loss``: a function of the model's output that gives a scalar, or of output and inputs; None
     where the output is, or has, the loss. ``cache``: the file of operator times; None: operators.db in the user's cache
     folder.
 
@@ -58,7 +59,7 @@ def capture(
         if one.layer is not None:
             moe_tasks.check_plan(one.id, one.layer)
     operators = Operators(traced, world.ranks, world.nodes)
-    times = OperatorTimes(cache, world.device, world.gpus_per_node)
+    times = _opened(cache, world)
     wanted = {size: _operators_of(traced, operators, size) for size in _sizes(traced)}
     known = times.find(operator for of_size in wanted.values() for operator in of_size)
     measured = _measure(traced, operators, inputs, world, wanted, known)
@@ -69,6 +70,20 @@ def capture(
     graph.traced = traced
     remember(model, traced)
     return graph
+
+
+def _opened(cache: Union[str, os.PathLike, None], world: World) -> OperatorTimes:
+    """The file of operator times. Where one rank cannot use its own, all raise. Collective."""
+    times, failed = None, None
+    try:
+        times = OperatorTimes(cache, world.device, world.gpus_per_node)
+    except InvalidInput as error:
+        failed = error
+    for error in world._gather(failed):
+        if error is not None:
+            raise error
+    assert times is not None
+    return times
 
 
 def _sizes(traced: Traced) -> list[int]:

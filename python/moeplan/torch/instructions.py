@@ -20,7 +20,7 @@ def instructions_of(calls: list[Call], kept: Iterable[Source]) -> list[Instructi
     for call in calls:
         if owners[call.index] is not None:
             members.setdefault(owners[call.index], []).append(call)
-    names = _Names()
+    names = _Names({call.path for call in calls if call.is_module})
     return [_instruction(calls[index], members[index], calls, names) for index in sorted(members)]
 
 
@@ -53,7 +53,7 @@ def _instruction(main: Call, members: list[Call], calls: list[Call], names: _Nam
     reads = [one for one in sources if isinstance(one, Read) and one.call not in inside and calls[one.call].varies]
     weights = [one.name for one in sources if isinstance(one, Weight)]
     weights += main.weights
-    samples = not any(call.mixes for call in members if call.varies) and all(one.axis is not None for one in main.outputs)
+    samples = not any(call.mixes for call in members) and all(one.axis is not None for one in main.outputs)
     op = operations.op_of_module(main.target) if main.is_module else operations.op_of_function(main.name)
     if not samples and op != "MOE":
         op = "OTHER"
@@ -64,12 +64,16 @@ class _Names:
     """A module's call has the module's path, and "@2" where it is called again; a function its name behind the path of the
     module that calls it, and "_1" where that calls it again."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: set[str]) -> None:
+        self._paths = paths  # Of modules that are called, whose names no function takes.
         self._seen: Counter[str] = Counter()
         self._given: set[str] = set()
 
     def of(self, call: Call) -> str:
-        return next(name for name in self._candidates(call) if name not in self._given and not self._given.add(name))
+        taken = self._given if call.is_module else self._given | self._paths
+        name = next(name for name in self._candidates(call) if name not in taken)
+        self._given.add(name)
+        return name
 
     def _candidates(self, call: Call) -> Iterator[str]:
         if call.is_module:

@@ -36,8 +36,10 @@ _UNKNOWN = {
 }
 _IN_PLACE = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__iand__", "__ior__", "__ipow__"}
 _LIKE = {"zeros_like": "new_zeros", "ones_like": "new_ones", "full_like": "new_full", "empty_like": "new_empty"}
+# They change no value, and give none.
+ASIDE = {"requires_grad", "requires_grad_", "retain_grad", "register_hook"}
 # What these give has a shape, or is a value, that depends on what the step computes.
-_BY_VALUE = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "histc", "repeat_interleave"}
+_BY_VALUE = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "histc"}
 _ON_HOST = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "is_nonzero", "equal", "allclose"}
 
 
@@ -139,8 +141,10 @@ def without_dropout(name: str, args: Any, kwargs: dict[str, Any]) -> Optional[tu
     return None
 
 
-def check_function(name: str, where: str, args: Any, varies: bool) -> None:
+def check_function(name: str, where: str, args: Any, kwargs: dict[str, Any], varies: bool) -> None:
     """Raises InvalidInput for what no training graph has. ``varies``: it depends on inputs or parameters."""
+    if name == "backward" or kwargs.get("out") is not None:
+        raise mismatch(where, f"a call of {name}{' with out' if name != 'backward' else ''}", "operations that return tensors")
     if name in _UNKNOWN:
         raise unknown(where, f"a call of {name}")
     if name in _RANDOM:
@@ -149,12 +153,18 @@ def check_function(name: str, where: str, args: Any, varies: bool) -> None:
         return
     if name in _ON_HOST:
         raise mismatch(where, f"a call of {name}, which reads a value of the step", "operations that no value decides")
-    if name in _BY_VALUE or (name == "where" and len(args) == 1) or (name == "getitem" and _by_mask(args)):
+    if _shape_by_value(name, args, kwargs):
         raise mismatch(
             where,
             f"a call of {name}, whose shape depends on values",
             "shapes that follow the batch alone; a model's own MoE block is swapped by moeplan.torch.replace first",
         )
+
+
+def _shape_by_value(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    if name == "repeat_interleave":
+        return isinstance(kwargs.get("repeats", args[1] if len(args) > 1 else args[0]), torch.Tensor)
+    return name in _BY_VALUE or (name == "where" and len(args) == 1) or (name == "getitem" and _by_mask(args))
 
 
 def _by_mask(args: Any) -> bool:

@@ -39,6 +39,7 @@ class PacedStep:
     def __init__(self, traced: Traced, operators: Operators, inputs: Any, device: torch.device) -> None:
         self._traced, self._operators = traced, operators
         self._inputs = inputs
+        self._device = device
         self._clock = _CardClock() if device.type == "cuda" else _HostClock()
         self._passes: dict[int, list[dict[Operator, list[float]]]] = {}  # By how many samples they had.
         self._last_reader = {read: one.main.index for one in traced.instructions for read in _everything_read(one)}
@@ -111,6 +112,18 @@ class PacedStep:
             found = local.get(source, read.get(source))
             return values[source] if found is None else found
 
+        if batch == self._traced.batch or one.samples:
+            spans = self._timed_calls(one, batch, value_of, local)
+        else:
+            spans = self._stood_in_for(one, batch, value_of, local)
+        layer_pass = one.layer._passes.last if one.layer is not None else None
+        self._note_forward(one, batch, spans, layer_pass)
+        return _Went(stubs, self._given_out(one, local, values), layer_pass)
+
+    def _timed_calls(
+        self, one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], local: dict[Read, torch.Tensor]
+    ) -> list[tuple[Any, Any]]:
+        """Runs the instruction's calls, whose outputs go to ``local``; gives when each began and ended."""
         spans = []
         for call in one.calls:
             args, kwargs = call.arguments(value_of, batch)
@@ -119,9 +132,22 @@ class PacedStep:
             spans.append((begin, self._clock.mark()))
             for i, tensor in enumerate(call.tensors(args, result)):
                 local[Read(call.index, i)] = tensor
-        layer_pass = one.layer._passes.last if one.layer is not None else None
-        self._note_forward(one, batch, spans, layer_pass)
-        return _Went(stubs, self._given_out(one, local, values), layer_pass)
+        return spans
+
+    def _stood_in_for(
+        self, one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], local: dict[Read, torch.Tensor]
+    ) -> list[tuple[Any, Any]]:
+        """The same with a part of the batch for an instruction that is never cut: where it cannot run with that, others
+        read zeros of the right shapes."""
+        spans: list[tuple[Any, Any]] = []
+        with contextlib.suppress(RuntimeError, IndexError, ValueError):
+            spans = self._timed_calls(one, batch, value_of, local)
+        for call in one.calls:
+            for i, kind in enumerate(call.outputs):
+                found, shape = local.get(Read(call.index, i)), kind.shape_at(batch)
+                if found is None or found.shape != shape:
+                    local[Read(call.index, i)] = torch.zeros(shape, dtype=kind.dtype, device=self._device)
+        return spans
 
     def _given_out(
         self, one: Instruction, local: dict[Read, torch.Tensor], values: dict[Read, torch.Tensor]

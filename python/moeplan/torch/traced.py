@@ -75,8 +75,8 @@ class TensorType(NamedTuple):
     requires_grad: bool
     axis: Optional[int]
 
-    def shape_at(self, batch: int) -> tuple[int, ...]:
-        return tuple(size.at(batch) if isinstance(size, BatchSize) else size for size in self.shape)
+    def shape_at(self, batch: int) -> torch.Size:
+        return torch.Size(size.at(batch) if isinstance(size, BatchSize) else size for size in self.shape)
 
 
 @dataclass(eq=False)

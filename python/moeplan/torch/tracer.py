@@ -23,6 +23,7 @@ from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.traced import (
     BatchSize,
+    ByBatch,
     Call,
     Constant,
     Given,
@@ -32,6 +33,7 @@ from moeplan.torch.traced import (
     Traced,
     Weight,
     flat_tensors,
+    leaves,
     mapped,
     sources_of,
 )
@@ -153,20 +155,20 @@ class _Tape:
         where = self._stack[-1] or "model"
         tensors = [leaf for leaf in flat_tensors((args, kwargs))]
         varies = any(self._varies(self._source_of(one, where)) for one in tensors)
-        operations.check_function(name, where, args, varies)
-        if name in ("requires_grad", "retain_grad", "register_hook", "backward") or "out" in kwargs:
-            if name == "backward" or kwargs.get("out") is not None:
-                raise mismatch(where, f"a call of {name}{'' if name == 'backward' else ' with out'}", "operations that return")
+        operations.check_function(name, where, args, kwargs, varies)
+        if name in operations.ASIDE:
             return function(*args, **kwargs)
         if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
             raise mismatch(where, "torch.autocast", "a model in one dtype, such as model.to(torch.bfloat16)")
         mutates = operations.is_in_place(name) and bool(args) and isinstance(args[0], torch.Tensor)
         quiet = operations.without_dropout(name, args, kwargs)
         encoded = self._encoded((args, kwargs), where)
-        if quiet is not None:
-            result = function(*quiet[0], **quiet[1])
-        else:
+        if quiet is None:
             result = function(*args, **kwargs)
+        else:
+            result = function(*quiet[0], **quiet[1])
+            if result is args[0] and not mutates:
+                result = result.clone()  # As one that drops would give it.
         if not flat_tensors(result) and not mutates:
             return result
         call = Call(len(self.calls), name, function, self._stack[-1], *encoded, mutates=mutates, random=quiet is not None)
@@ -292,10 +294,12 @@ class _Tape:
         if whole.name != call.name or whole.path != call.path or len(whole.outputs) != len(outputs):
             raise mismatch(call.path or "model", f"{call.name} where {whole.name} was", "the same calls for every batch")
         batches = self.first.batch, self.batch
-        cut_reads = any(self.first.calls[one.call].outputs[one.output].axis is not None for one in _reads(whole))
+        calls = self.first.calls
+        cut_reads = any(calls[one.call].outputs[one.output].axis is not None for one in _reads(whole))
         whole.args = merged(whole.args, call.args, *batches)
         whole.kwargs = merged(whole.kwargs, call.kwargs, *batches)
-        mixes = False
+        mixes = any(isinstance(leaf, ByBatch) for leaf in leaves((whole.args, whole.kwargs)))
+        mixes = mixes or any(calls[one.call].mixes for one in _reads(whole) if not calls[one.call].varies)
         types = []
         for known, value, now in zip(whole.outputs, whole.values, outputs):
             shape = tuple(size_by_batch(*sizes, *batches) for sizes in zip(value.shape, now.shape))
