@@ -199,6 +199,23 @@ def test_instructions_that_share_memory_compute_the_step():
     assert all(seconds >= 0 for seconds in times.values()) and sum(times.values()) > 0
 
 
+def test_a_part_runs_past_what_is_never_cut():
+    """Arguments that only the whole batch has, in front of what is cut: others get zeros of the right shapes."""
+
+    def function(net, x):
+        scale = torch.tensor([2.0] * len(x))
+        return net.linear((x * scale[:, None, None]).tanh()) / float(len(x))
+
+    net, x = Net(function), torch.randn(4, 3, 6)
+    step = trace(net, x, lambda y: y.sum())
+    assert [one.id for one in step.instructions if one.samples] == ["linear", "tanh", "linear@2"]
+    paced = PacedStep(step, Operators(step, 1, 1), x, HOST)
+    paced.run(1, counts=True)
+    found = paced.times_s(1)
+    for one in step.instructions[:4]:
+        assert not one.samples or Operators(step, 1, 1).forward(one, 1)[0] in found, one.id
+
+
 def operators_of(step, one):
     operators = Operators(step, 1, 1)
     return operators.forward(one, step.batch) + operators.backward(one)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moeplan.torch.traced import BatchSize, ByBatch, Constant, Given, Read, Weight
+from moeplan.torch.traced import BatchSize, ByBatch, Constant, Given, Read, Weight, sources_of
 
 # How far the part's output may be from the part of the whole output, as a part of the largest value.
 _AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -42,6 +42,8 @@ def merged(whole: Any, part: Any, whole_batch: int, part_batch: int) -> Any:
         return ByBatch(whole, whole_batch)
     if isinstance(whole, (Read, Given, Weight, Constant)):
         return whole
+    if isinstance(whole, (tuple, list)) and len(whole) != len(part) and not any(sources_of(whole)):
+        return ByBatch(whole, whole_batch)
     if isinstance(whole, (tuple, list)) and len(whole) == len(part):
         inside = [merged(one, other, whole_batch, part_batch) for one, other in zip(whole, part)]
         return tuple(inside) if isinstance(whole, tuple) else inside

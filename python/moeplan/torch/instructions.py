@@ -66,7 +66,7 @@ class _Names:
 
     def __init__(self, paths: set[str]) -> None:
         self._paths = paths  # Of modules that are called, whose names no function takes.
-        self._seen: Counter[str] = Counter()
+        self._seen: Counter[tuple[bool, str]] = Counter()
         self._given: set[str] = set()
 
     def of(self, call: Call) -> str:
@@ -81,8 +81,8 @@ class _Names:
         else:
             base = f"{call.path}.{call.name}".lstrip(".")
         while True:
-            count = self._seen[base]
-            self._seen[base] += 1
+            count = self._seen[call.is_module, base]
+            self._seen[call.is_module, base] += 1
             if call.is_module:
                 yield base if count == 0 else f"{base}@{count + 1}"
             else:
