@@ -41,15 +41,16 @@ def capture(
     """The training graph of one step of this rank: ``loss(model(*inputs))`` and its backward pass.
 
     ``inputs``: a tensor, a tuple of the model's arguments or a dict of its keyword arguments; samples lie along the first
-    dimension of the first tensor, and of those whose first is as long. ``loss``: a function of the model's output that gives a scalar, or of output and inputs; None
-    where the output is, or has, the loss. ``cache``: the file of operator times; None: operators.db in the user's cache
-    folder.
+    dimension of the first tensor, and of those whose first is as long. ``loss``: a function of the model's output that gives
+    a scalar, or of output and inputs; None where the output is, or has, the loss. ``cache``: the file of operator times;
+    None: operators.db in the user's cache folder.
 
     Every operator that the file lacks is timed in steps that run one instruction after another: the median of five after
-    one that does not count, then the mean over the ranks. Forward times of parts are measured with 1/2, 1/4 and 1/8 of the
-    batch, lie between those on straight lines of logarithms, and are at least their share of the whole. An MoELayer's tasks take what they take inside of these
-    steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients over ranks, are
-    not in the graph.
+    one that does not count, scaled so that all together take what the step takes as the job runs it, in turn with those;
+    then the mean over the ranks. Forward times of parts are measured with 1/2, 1/4 and 1/8 of the batch, lie between those
+    on straight lines of logarithms, and are at least their share of the whole. An MoELayer's tasks take what they take
+    inside of these steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients
+    over ranks, are not in the graph.
 
     Collective: every rank of the job captures its own model, with as many samples. Raises InvalidInput, naming the module
     or the function, for what a graph cannot hold.

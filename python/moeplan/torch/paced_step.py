@@ -44,6 +44,9 @@ class PacedStep:
         self._passes: dict[int, list[dict[Operator, list[float]]]] = {}  # By how many samples they had.
         self._last_reader = {read: one.main.index for one in traced.instructions for read in _everything_read(one)}
         self._times: dict[Operator, list[float]] = {}
+        self._took_s = 0.0  # All calls of the pass.
+        self._calls_s: dict[int, list[float]] = {}
+        self._steps_s: list[float] = []
         self._pending: list[Callable[[], None]] = []
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
@@ -57,16 +60,38 @@ class PacedStep:
         self._clock.settle()
         if counts:
             self._times = {}
+            self._took_s = 0.0
             for add in self._pending:
                 add()
             self._passes.setdefault(batch, []).append(self._times)
+            self._calls_s.setdefault(batch, []).append(self._took_s)
         self._pending = []
 
-    def times_s(self, batch: int) -> dict[Operator, float]:
-        """Seconds of each operator with so many samples: the median of those in the passes that count.
+    def run_as_it_is(self, forward: Callable[[], torch.Tensor], counts: bool) -> None:
+        """The step as the job runs it: ``forward`` gives the loss, which goes back."""
+        learning = [one for one in self._traced.parameters.values() if one.requires_grad]
+        with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
+            self._clock.settle()
+            begin = self._clock.mark()
+            torch.autograd.grad(forward(), learning, allow_unused=True)
+            end = self._clock.mark()
+            self._clock.settle()
+        if counts:
+            self._steps_s.append(self._clock.seconds(begin, end))
 
-        Medians leave out what now and then stops a process, which no step is without: all are scaled so that together they
-        take what a pass took, in the median.
+    def _of_steps(self) -> float:
+        """How long steps took as they are, over the calls of a pass of the whole batch; 1 where none ran."""
+        passes_s = self._calls_s.get(self._traced.batch, [])
+        if not passes_s or not self._steps_s:
+            return 1.0
+        return statistics.median(self._steps_s) / statistics.median(passes_s)
+
+    def times_s(self, batch: int) -> dict[Operator, float]:
+        """Seconds of each operator with so many samples: the median of those in the passes that count, as a part of a step.
+
+        Medians leave out what now and then stops a process, which no step is without, and a pass leaves ranks more time to
+        part than a step does. So all are scaled: together they take what a pass took, in the median, and all calls of a
+        pass what a step took that ran as it is.
         """
         passes = self._passes[batch]
         found = {
@@ -75,7 +100,7 @@ class PacedStep:
         }
         together = statistics.median(sum(map(sum, one.values())) for one in passes)
         apart = sum(found[operator] * len(seconds) for operator, seconds in passes[0].items())
-        scale = together / apart if apart > 0 else 1.0
+        scale = self._of_steps() * (together / apart if apart > 0 else 1.0)
         return {operator: scale * seconds for operator, seconds in found.items()}
 
     # ---- Forward.
@@ -169,6 +194,7 @@ class PacedStep:
     def _note_forward(self, one: Instruction, batch: int, spans: list[tuple[Any, Any]], layer_pass: Any) -> None:
         def add() -> None:
             took_s = sum(self._clock.seconds(begin, end) for begin, end in spans)
+            self._took_s += took_s
             if one.layer is None:
                 self._add(self._operators.of(one, "forward", batch), took_s)
                 return
@@ -222,8 +248,9 @@ class PacedStep:
     def _note_backward(self, one: Instruction, sides: list[str], marks: list[Any]) -> None:
         def add() -> None:
             for i, side in enumerate(sides):
-                took_s = self._clock.seconds(marks[2 * i], marks[2 * i + 1]) - self._clock.asking_s
-                self._add(self._operators.of(one, side), max(0.0, took_s))
+                took_s = max(0.0, self._clock.seconds(marks[2 * i], marks[2 * i + 1]) - self._clock.asking_s)
+                self._took_s += took_s
+                self._add(self._operators.of(one, side), took_s)
 
         self._pending.append(add)
 
@@ -248,6 +275,7 @@ class PacedStep:
 
         def add() -> None:
             took_s = self._clock.seconds(begin, end)
+            self._took_s += took_s
             times = moe_tasks.backward_times_s(_timeline(layer, forward.layer_pass, "BACKWARD"), took_s)
             for name in moe_tasks.sides_of(layer):
                 self._add(self._operators.of(one, name), times[name])

@@ -88,7 +88,10 @@ def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
     return mapped(cut, inputs)
 
 
-def called(model: Callable[..., Any], inputs: Inputs) -> Any:
+def called(model: nn.Module, inputs: Inputs) -> Any:
+    """What the model gives; inside of DistributedDataParallel, which would wait for gradients."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module
     if isinstance(inputs, dict):
         return model(**inputs)
     return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
@@ -113,9 +116,8 @@ class _Tape:
 
     def run(self, loss: Loss) -> tuple[Any, Any]:
         """What the model gave and its loss, as Sources; of a part the model alone runs."""
-        model = getattr(self.model, "module", self.model) if _is_parallel(self.model) else self.model
         with torch.set_grad_enabled(self.first is None), _modules_through(self), _Functions(self):
-            output = called(model, self.inputs)
+            output = called(self.model, self.inputs)
             self.model_ends = len(self.calls)
             if self.first is not None:
                 return None, None  # A loss may look at targets of the whole batch, and mixes samples in any case.
@@ -354,10 +356,6 @@ def _takes_two(loss: Callable[..., Any]) -> bool:
 def _memory(tensor: torch.Tensor) -> int:
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
     return storage.data_ptr() or id(tensor)
-
-
-def _is_parallel(model: nn.Module) -> bool:
-    return isinstance(model, nn.parallel.DistributedDataParallel)
 
 
 class _Functions(TorchFunctionMode):
