@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Iterable, Iterator
 
 from moeplan.torch import operations
-from moeplan.torch.traced import Call, Instruction, Read, Source, Weight, sources_of
+from moeplan.torch.traced import Call, Instruction, Read, Source, Weight
 
 
 def instructions_of(calls: list[Call], kept: Iterable[Source]) -> list[Instruction]:
