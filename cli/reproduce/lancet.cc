@@ -117,6 +117,9 @@ std::vector<agent::Measurement> NeedsOfModel(const Workload& layer, const ModelC
   add(kernel(Kernel::kGate), x / kMostParts, 4 * x);
   add(kernel(Kernel::kPermute), x / kMostParts, 2 * x);
   add(KeyOf(Collective::kAllToAll, Group::kExpert, layer.layout, ranks_per_node), x / kMostParts, x);
+  // Sums of gradients, in buckets of 25 MiB or of the whole embedding.
+  const double embedding = 1.0 * model.vocab * model.model_dim * layer.layer.bytes_per_element;
+  add(KeyOf(Collective::kAllReduce, Group::kExpert, layer.layout, ranks_per_node), 25 << 20, embedding);
   return needs;
 }
 
@@ -124,24 +127,40 @@ std::vector<agent::Measurement> NeedsOfModel(const Workload& layer, const ModelC
 
 struct Iteration {
   double time_s = 0;
-  double exposed_s = 0;  // While an all-to-all runs and the compute stream does not.
+  double exposed_s = 0;  // While a collective runs and the compute stream does not.
 };
 
+struct Interval {
+  double start_s, end_s;
+};
+
+// Those that meet as one, ascending.
+std::vector<Interval> Merged(std::vector<Interval> intervals) {
+  std::ranges::sort(intervals, {}, &Interval::start_s);
+  std::vector<Interval> merged;
+  for (const Interval& one : intervals) {
+    if (merged.empty() || one.start_s > merged.back().end_s) {
+      merged.push_back(one);
+    } else {
+      merged.back().end_s = std::max(merged.back().end_s, one.end_s);
+    }
+  }
+  return merged;
+}
+
 Iteration Play(const planner::TimedGraph& graph, std::span<const planner::PartLaunch> order) {
-  struct Interval {
-    double start_s, end_s;
-  };
-  std::vector<Interval> exchanges, computes;  // Each ascending.
+  std::vector<Interval> exchanges, computes;  // The latter ascending.
   planner::StepTimeline timeline(graph);
   for (const planner::PartLaunch& launch : order) {
     timeline.Run(launch);
     const planner::TimedInstruction& one = graph.instructions[launch.instruction];
     const double end_s = timeline.streams()[one.stream];
-    (one.exchanges() ? exchanges : computes).push_back({end_s - one.part_s[launch.parts - 1], end_s});
+    (one.stream == StreamKind::kCompute ? computes : exchanges)
+        .push_back({end_s - one.part_s[launch.parts - 1], end_s});
   }
   Iteration iteration = {.time_s = timeline.streams().end_s()};
   auto compute = computes.begin();
-  for (const Interval& exchange : exchanges) {
+  for (const Interval& exchange : Merged(std::move(exchanges))) {
     iteration.exposed_s += exchange.end_s - exchange.start_s;
     while (compute != computes.end() && compute->end_s <= exchange.start_s) ++compute;
     for (auto beside = compute; beside != computes.end() && beside->start_s < exchange.end_s; ++beside) {
@@ -289,6 +308,7 @@ Status RunOn(const Machines& machines, int gpus, const ShowProgress& progress, R
                                                          .bytes_per_element = 4,
                                                          .gate = gate.kind,
                                                          .max_parts = kMostParts,
+                                                         .cuts_optimizer = false,
                                                          .paper_limits = true},
                                                         profile));
       results.outcomes[{&machines, &gate}].push_back(outcome);
