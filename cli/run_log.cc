@@ -26,7 +26,7 @@ StatusOr<PlanId> SavePlan(Store& store, const PlanAnswer& answer) {
 }
 
 Status SaveRun(Store& store, PlanId plan, const v1::RunReport& report) {
-  return Save(store, plan, report.schedule(), report);
+  return Save(store, plan, EnumNameOf(report.schedule()), report);
 }
 
 Status SaveRuns(Store& store, PlanId plan, const v1::ValidatedWorkload& workload) {

@@ -147,7 +147,7 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   ASSIGN_OR_RETURN(const Bench::Accuracy accuracy, bench.Check(graph));
   RETURN_IF_ERROR(bench.Release());
   v1::RunReport report;
-  report.set_schedule(std::string(Name(plan.knobs.family)));
+  report.set_schedule(ToProto(plan).schedule());
   report.set_predicted_time_s(plan.predicted_time_s);
   report.set_measured_time_s(Median(times_s));
   report.set_spread_s(InterquartileRange(times_s));

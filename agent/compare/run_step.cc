@@ -59,7 +59,7 @@ StatusOr<v1::RunReport> RunStep(Fleet& fleet, const GraphPlanAnswer& answer, Ste
   v1::RankCommand release;
   release.mutable_release();
   RETURN_IF_ERROR(fleet.Call(release, "release the training step", kPrepareS).status());
-  report.set_schedule(order == StepOrder::kLancet ? "LANCET" : "UNSCHEDULED");
+  report.set_schedule(order == StepOrder::kLancet ? v1::Schedule::LANCET : v1::Schedule::UNSCHEDULED);
   report.set_predicted_time_s(plan.time_s);
   report.set_measured_time_s(Median(times_s));
   report.set_spread_s(InterquartileRange(times_s));

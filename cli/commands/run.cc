@@ -58,7 +58,7 @@ void PrintReport(const v1::RunReport& report) {
   if (report.values_computed()) {
     std::snprintf(output, sizeof output, "output within %.2g of the reference", report.max_relative_error());
   }
-  std::printf("%s: predicted %s, measured %s ± %s, %s, %d dropped\n", report.schedule().c_str(),
+  std::printf("%s: predicted %s, measured %s ± %s, %s, %d dropped\n", EnumNameOf(report.schedule()).c_str(),
               Duration(report.predicted_time_s()).c_str(), Duration(report.measured_time_s()).c_str(),
               Duration(report.spread_s() / 2).c_str(), output, report.dropped_tokens());
 }
@@ -135,7 +135,7 @@ Status RunGraph(const RunOptions& options, const GraphPlanAnswer& answer) {
     RETURN_IF_ERROR(WriteFile(options.trace, agent::ChromeTrace(tasks->graph, predicted, report)));
   }
   if (options.json) return (PrintJson(report), OkStatus());
-  std::printf("%s: predicted %s, measured %s ± %s\n", report.schedule().c_str(),
+  std::printf("%s: predicted %s, measured %s ± %s\n", EnumNameOf(report.schedule()).c_str(),
               Duration(report.predicted_time_s()).c_str(), Duration(report.measured_time_s()).c_str(),
               Duration(report.spread_s() / 2).c_str());
   return OkStatus();

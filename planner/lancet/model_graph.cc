@@ -432,8 +432,13 @@ class Builder {
     const double bytes = slots * model_.model_dim * options_.bytes_per_element;
     const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
     const StepWork permute = kernel(Kernel::kPermute, bytes), exchange = {.exchanged_bytes = bytes};
-    const std::string gate = tape_.Add(
-        {name + "gate", InstructionOp::kGate, {x}, kernel(Kernel::kGate, XBytes()), {PairBytes()}, /*weights=*/true});
+    const std::string gate = tape_.Add({name + "gate",
+                                        InstructionOp::kGate,
+                                        {x},
+                                        kernel(Kernel::kGate, XBytes()),
+                                        {PairBytes()},
+                                        /*weights=*/true,
+                                        1.0 * model_.model_dim * model_.experts});
     // Its second output says where each slot came from and with what weight, which combine reads.
     Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, permute, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);

@@ -42,6 +42,12 @@ StatusOr<Domain> EnumFromProto(Kind kind, std::string_view path) {
     return error::UnknownEnum(path, StrCat(number), type);
   }
   if (number < FirstEnumNumber<Kind>()) return error::UnknownEnum(path, "nothing", type);
+  if constexpr (kIsOpen<Domain>) {
+    // A name of messages alone, such as the order of a training graph among families of schedules.
+    if (number - FirstEnumNumber<Kind>() >= kBuiltIn<Domain>) {
+      return error::UnknownEnum(path, type.FindValueByNumber(number)->name(), type);
+    }
+  }
   return static_cast<Domain>(number - FirstEnumNumber<Kind>());
 }
 

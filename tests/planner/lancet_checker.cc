@@ -80,21 +80,26 @@ double LancetChecker::ReplayS(const PlainSchedule& schedule) const {
   struct Launched {
     int instruction, part;
   };
-  std::vector<Launched> queues[2];
+  const auto stream_of = [&](int i) {
+    const std::string op = Op(i);
+    if (op == "ALL_TO_ALL") return 1;
+    return op == "ALL_GATHER" || op == "REDUCE_SCATTER" || op == "ALL_REDUCE" ? 2 : 0;
+  };
+  std::vector<Launched> queues[3];
   for (const std::string& launch : schedule.order) {
     const int i = by_id_.at(IdOf(launch));
-    queues[Op(i) == "ALL_TO_ALL"].push_back({i, PartOf(launch)});
+    queues[stream_of(i)].push_back({i, PartOf(launch)});
   }
-  size_t next[2] = {0, 0};
-  double free_s[2] = {0, 0};
+  size_t next[3] = {0, 0, 0};
+  double free_s[3] = {0, 0, 0};
   std::vector<std::vector<double>> end_s(size());  // By part; negative: it has not run.
   for (int i = 0; i < size(); ++i) end_s[i].assign(range_of[i].parts + 1, -1);
   for (bool ran = true; ran;) {
     ran = false;
-    for (const int exchanges : {0, 1}) {
-      if (next[exchanges] == queues[exchanges].size()) continue;
-      const auto [i, part] = queues[exchanges][next[exchanges]];
-      double start_s = free_s[exchanges];
+    for (const int stream : {0, 1, 2}) {
+      if (next[stream] == queues[stream].size()) continue;
+      const auto [i, part] = queues[stream][next[stream]];
+      double start_s = free_s[stream];
       bool ready = true;
       for (const int producer : ProducersOf(i)) {
         const bool cut = range_of[producer].parts > 1;
@@ -106,13 +111,15 @@ double LancetChecker::ReplayS(const PlainSchedule& schedule) const {
         }
       }
       if (!ready) continue;
-      free_s[exchanges] = end_s[i][part] = start_s + PartS(i, range_of[i].parts);
-      ++next[exchanges];
+      free_s[stream] = end_s[i][part] = start_s + PartS(i, range_of[i].parts);
+      ++next[stream];
       ran = true;
     }
   }
-  if (next[0] < queues[0].size() || next[1] < queues[1].size()) return -1;
-  return std::max(free_s[0], free_s[1]);
+  for (const int stream : {0, 1, 2}) {
+    if (next[stream] < queues[stream].size()) return -1;
+  }
+  return std::max({free_s[0], free_s[1], free_s[2]});
 }
 
 // ---- Ranges.

@@ -123,7 +123,49 @@ TEST(ModelGraphTest, TheWayBackHasAGradientOfInputsAndOneOfWeights) {
   };
   EXPECT_EQ(exchanges(Pass::kForward), 2);
   EXPECT_EQ(exchanges(Pass::kBackward), 2);
-  EXPECT_EQ(graph.instructions.back().id, "embedding.dw");
+}
+
+// Behind everything else: dense gradients are summed, the optimizer reads those and the experts' own, and weights are
+// gathered.
+TEST(ModelGraphTest, AStepEndsWithItsOptimizer) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  const Instruction& sum = Find(graph, "gradients.1");
+  EXPECT_EQ(sum.op, InstructionOp::kReduceScatter);
+  // qkv and out twice, up and down, the gate, head and embedding; experts are no two ranks'.
+  EXPECT_EQ(sum.bytes, 4.0 * (2 * (8 * 24 + 64) + 2 * 8 * 16 + 8 * 4 + 2 * 800));
+  EXPECT_EQ(sum.group_size, 4);
+  EXPECT_THAT(sum.inputs, Contains("d(embedding.w)"));
+  const Instruction& optimizer = Find(graph, "optimizer");
+  EXPECT_THAT(optimizer.inputs, Contains("gradients.1.y"));
+  EXPECT_THAT(optimizer.inputs, Contains("d(layer1.experts.w)"));
+  EXPECT_EQ(graph.instructions.back().id, "weights");
+  EXPECT_EQ(graph.instructions.back().op, InstructionOp::kAllGather);
+
+  ModelGraphOptions whole = kOptions;
+  whole.cuts_optimizer = false;
+  whole.gpus = 8;
+  whole.gpus_per_node = 2;
+  const TrainingGraph summed = GraphOf(SmallModel(), whole);
+  EXPECT_EQ(summed.instructions.back().id, "optimizer");
+  EXPECT_EQ(Find(summed, "gradients.1").op, InstructionOp::kAllReduce);
+  EXPECT_EQ(Find(summed, "gradients.1").group_size, 8);
+}
+
+// What runs where the graph is run: kernels by their keys, sizes of what is put together, counts.
+TEST(ModelGraphTest, InstructionsSayWhatTheyConsistOf) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  const Instruction& experts = Find(graph, "layer1.experts");
+  ASSERT_EQ(experts.work.size(), 1u);
+  EXPECT_EQ(std::get<KernelKey>(experts.work[0].key).kernel, Kernel::kExpertGemm);
+  EXPECT_NEAR(experts.work[0].size, 2 * 3 * 30.0 * (2 * 8 * 12), 1e-9);
+  const Instruction& qkv = Find(graph, "layer0.qkv.dw");
+  ASSERT_EQ(qkv.work.size(), 1u);
+  EXPECT_EQ(std::get<KernelKey>(qkv.work[0].key).kernel, Kernel::kLinearWeightGradient);
+  EXPECT_NEAR(qkv.work[0].size, 2 * 30.0 * 8 * 24, 1e-9);
+  EXPECT_EQ(Find(graph, "layer0.up").output_bytes, std::vector<double>{30 * 16 * 2});
+  EXPECT_EQ(Find(graph, "layer1.all_to_all1").counts_bytes, 4 * 4);
+  ASSERT_TRUE(graph.workload.has_value());
+  EXPECT_EQ(graph.workload->layer.experts, 4);
 }
 
 TEST(ModelGraphTest, GroupsAndRangesAreFreeUnlessAskedFor) {

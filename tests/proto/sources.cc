@@ -85,6 +85,7 @@ std::vector<const FileDescriptor*> GeneratedFiles() {
           v1::Samples::descriptor()->file(),
           v1::StepResult::descriptor()->file(),
           v1::ExportedLayout::descriptor()->file(),
+          v1::TaskTiming::descriptor()->file(),
           v1::TrainingGraph::descriptor()->file(),
           v1::Workload::descriptor()->file()};
 }

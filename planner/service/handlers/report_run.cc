@@ -63,11 +63,11 @@ RunRecord RecordOf(const v1::ReportRunRequest& request, double predicted_s, cons
   };
   const auto slowest = std::ranges::max_element(ranks, {}, end_s) - ranks.begin();
   v1::RunReport report;
-  report.set_schedule(EnumNameOf(request.plan().best().schedule()));
+  report.set_schedule(request.plan().best().schedule());
   report.set_predicted_time_s(predicted_s);
   report.set_measured_time_s(run.measured_s);
   *report.add_ranks() = request.ranks(static_cast<int>(slowest));
-  return {.schedule = report.schedule(),
+  return {.schedule = EnumNameOf(report.schedule()),
           .predicted_time_s = predicted_s,
           .measured_time_s = run.measured_s,
           .report = ToJson(report, JsonStyle::kCompact),
