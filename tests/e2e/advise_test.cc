@@ -199,10 +199,9 @@ TEST(AdviseCommandTest, AgainstAnOlderAnswerItSaysWhatMoved) {
 
 // Flags of a dense model say nothing of experts, whatever Megatron's defaults for these are.
 TEST(AdviseCommandTest, FlagsOfADenseModelAreALayout) {
-  const Outcome outcome =
-      RunMoeplan({"advise", "--model", "llama3-8b", "--hardware", "h100-sxm:2x8", "--global-batch", "64",
-                  "--sequence-length", "8192", "--json", "--mine",
-                  "--tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer"});
+  const Outcome outcome = RunMoeplan(
+      {"advise", "--model", "llama3-8b", "--hardware", "h100-sxm:2x8", "--global-batch", "64", "--sequence-length",
+       "8192", "--json", "--mine", "--tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(Json::parse(outcome.out).at("mine").at("layout").at("tensorParallel"), 2);
   EXPECT_THAT(outcome.err, Not(HasSubstr("refuses")));
