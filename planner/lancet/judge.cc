@@ -47,7 +47,8 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
   }
   MOEPLAN_CHECK(best.has_value());
   // Without contention and boundaries the search has compared all that there is.
-  if (pricer_.has_contention() || builder_.has_boundaries()) Refine(*best, cancelled);
+  const bool has_boundaries = builder_.has_boundaries() && pricer_.prices_boundaries();
+  if (pricer_.has_contention() || has_boundaries) Refine(*best, cancelled);
   return *std::move(best);
 }
 

@@ -27,6 +27,8 @@ class StepPricer {
 
   // Whether any task of such a graph is slowed down by another.
   bool has_contention() const { return has_contention_; }
+  // Whether boundaries of cuts take anything.
+  bool prices_boundaries() const { return pricer_.has_value(); }
   const PriceNotes* notes() const { return pricer_ ? &pricer_->notes() : nullptr; }
 
  private:

@@ -1,5 +1,6 @@
 #include "planner/rules/lancet.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -106,7 +107,9 @@ std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, 
 std::vector<StepChoice> ChoicesOf(const LancetSchedule& schedule) {
   std::vector<StepChoice> choices;
   for (const LancetCandidate& candidate : schedule.candidates) choices.push_back({candidate.ranges, candidate.places});
-  choices.insert(choices.end(), {{schedule.ranges, {}}, {{}, schedule.places}, {}});
+  for (const StepChoice& part : {StepChoice{schedule.ranges, {}}, StepChoice{{}, schedule.places}, StepChoice()}) {
+    if (std::ranges::find(choices, part) == choices.end()) choices.push_back(part);
+  }
   return choices;
 }
 
