@@ -49,6 +49,7 @@ class Collector {
   }
 
   void AddCopies() {
+    if (largest_copy_ <= 0) return;
     for (double bytes = smallest_copy_; bytes < kCopiesApart * largest_copy_; bytes *= kCopiesApart) {
       Add(KernelKey{.kernel = Kernel::kDeviceCopy}, bytes);
     }

@@ -42,6 +42,23 @@ TEST(ShapeSurfaceTest, WhatWasMeasuredTakesThatLongAndWhatLiesBetweenTheMeanOfIt
   EXPECT_NEAR(between.own_error_ratio, 4, 1e-9);
 }
 
+// A fit that is a line, as a file has it: no sizes stand beside it.
+TEST(ShapeSurfaceTest, AShapeWhoseFitIsALineTakesThatAtAnySize) {
+  Profile profile;
+  const KernelShape shape = {.in_features = 1024, .out_features = 1024, .experts = 1};
+  profile.kernels = {{.key = {.kernel = Kernel::kLinear, .bytes_per_element = 2, .shape = shape},
+                      .model = MakeCostModel(AlphaBeta{1e-5, 1e-14})}};
+  for (const double rows : {16.0, 1000.0, 65536.0}) {
+    const ShapedTime time = Ask(profile, shape, rows);
+    EXPECT_TRUE(time.measured);
+    EXPECT_FALSE(time.is_far);
+    EXPECT_NEAR(time.time_s, 1e-5 + 1e-14 * FlopsOf(shape, rows), 1e-15);
+  }
+  // Other shapes have it as a neighbour.
+  EXPECT_TRUE(ShapeSurface(profile, 2).Has(Kernel::kLinear));
+  EXPECT_FALSE(Ask(profile, {.in_features = 2048, .out_features = 1024, .experts = 1}, 512).measured);
+}
+
 TEST(ShapeSurfaceTest, FarFromEverythingIsSaidAndNothingIsShorterThanALaunch) {
   Profile profile;
   profile.kernels = {Linear(1024, 1024, 1024, 1e14)};
