@@ -41,7 +41,7 @@ struct Step {
   StepWork work;
   std::vector<double> output_bytes;
   bool weights = false;
-  double parameters = 0;  // Of a rank, alike on all ranks; those of experts are not among them.
+  double parameters = 0;  // Of a rank.
 };
 
 class Costs {
@@ -72,14 +72,14 @@ class Costs {
   double CollectiveS(Collective collective, const GroupShape& group, double bytes) {
     return book_.CollectiveS(collective, group, bytes);
   }
-  // The step over the parameters of a rank: dense ones, whose states may be cut over all ranks, and its experts'.
-  StepWork Optimizer(double dense, double experts) const {
-    const int shards = options_.cuts_optimizer ? options_.ranks() : 1;
-    const auto bytes = [&](double parameters, int over) {
-      return OptimizerBytes(parameters, over, options_.bytes_per_element, options_.gradient_bytes);
+  // The step over the parameters of a rank, whose states are cut over so many ranks.
+  StepWork Optimizer(double dense, int dense_shards, double experts, int expert_shards) const {
+    const auto bytes = [&](double parameters, int shards) {
+      return OptimizerBytes(parameters, shards, options_.bytes_per_element, options_.gradient_bytes);
     };
-    const MovedWork moved = {
-        .kernel = Kernel::kOptimizer, .forward_bytes = bytes(dense, shards) + bytes(experts, 1), .forward_launches = 2};
+    const MovedWork moved = {.kernel = Kernel::kOptimizer,
+                             .forward_bytes = bytes(dense, dense_shards) + bytes(experts, expert_shards),
+                             .forward_launches = 2};
     return {.block = {.moved = {moved}}};
   }
   Workload workload() const { return {.layer = layer_, .layout = layout_}; }
@@ -174,14 +174,17 @@ class Tape {
     return i == 0 ? step.id + ".y" : StrCat(step.id, ".y", i + 1);
   }
 
-  // `expert_parameters`: of one rank.
-  std::vector<Instruction> Finish(double expert_parameters) {
+  std::vector<Instruction> Finish() {
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
       AddBack(*step);
-      if (bucket_bytes_ >= kBucketBytes) AddGradientSum();
+      for (Gradients* const of : {&dense_, &experts_}) {
+        if (of->bucket_bytes >= kBucketBytes) AddGradientSum(*of);
+      }
     }
-    if (bucket_bytes_ > 0) AddGradientSum();
-    AddOptimizer(expert_parameters);
+    for (Gradients* const of : {&dense_, &experts_}) {
+      if (of->bucket_bytes > 0) AddGradientSum(*of);
+    }
+    AddOptimizer();
     return std::move(instructions_);
   }
 
@@ -219,46 +222,60 @@ class Tape {
     weights.outputs = {StrCat("d(", step.id, ".w)")};
     weights.weight_gradient = true;
     SetTimes(step.work, Side::kWeightGradient, weights);
-    (step.parameters > 0 ? bucket_ : finished_).push_back(weights.outputs.front());
-    bucket_bytes_ += step.parameters * options_.gradient_bytes;
-    parameters_ += step.parameters;
+    Gradients& of = step.op == InstructionOp::kExpert ? experts_ : dense_;
+    of.bucket.push_back(weights.outputs.front());
+    of.bucket_bytes += step.parameters * options_.gradient_bytes;
+    of.parameters += step.parameters;
     instructions_.push_back(std::move(weights));
   }
 
-  // A collective of all ranks on a stream of its own.
-  Instruction OfAllRanks(std::string id, InstructionOp op, double bytes, Tensors inputs) {
-    const GroupShape group = {options_.ranks(), options_.all_ranks_per_node()};
-    Instruction one = {.id = std::move(id), .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
-    one.time_s = costs_.CollectiveS(*CollectiveOf(op), group, bytes);
+  // Weights that the ranks of a group have alike: how many there are on each, and gradients that wait to be summed.
+  struct Gradients {
+    std::string prefix;
+    GroupShape replicas;
+    double parameters = 0;
+    Tensors bucket;
+    double bucket_bytes = 0;
+    int sums = 0;
+  };
+
+  // A collective of the replicas, on a stream of its own.
+  Instruction OfReplicas(const Gradients& of, const std::string& name, InstructionOp op, double bytes, Tensors inputs) {
+    Instruction one = {.id = of.prefix + name, .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
+    one.time_s = costs_.CollectiveS(*CollectiveOf(op), of.replicas, bytes);
     one.bytes = bytes;
-    one.group_size = group.size;
-    one.ranks_per_node = group.ranks_per_node;
+    one.group_size = of.replicas.size;
+    one.ranks_per_node = of.replicas.ranks_per_node;
     one.outputs = {one.id + ".y"};
     return one;
   }
 
-  // Sums a bucket of gradients over all ranks, beside what computes: whole, or for each rank the part whose optimizer
-  // states it has.
-  void AddGradientSum() {
+  // Sums a bucket of gradients over its replicas, beside what computes: whole, or for each rank the part whose
+  // optimizer states it has.
+  void AddGradientSum(Gradients& of) {
     const InstructionOp op = options_.cuts_optimizer ? InstructionOp::kReduceScatter : InstructionOp::kAllReduce;
-    if (options_.ranks() == 1) {
-      Append(bucket_, finished_);
+    if (of.replicas.size == 1) {
+      Append(of.bucket, finished_);
     } else {
-      instructions_.push_back(OfAllRanks(StrCat("gradients.", ++buckets_), op, bucket_bytes_, bucket_));
+      instructions_.push_back(OfReplicas(of, StrCat("gradients.", ++of.sums), op, of.bucket_bytes, of.bucket));
       finished_.push_back(instructions_.back().outputs.front());
     }
-    bucket_bytes_ = 0;
-    bucket_.clear();
+    of.bucket_bytes = 0;
+    of.bucket.clear();
   }
 
-  void AddOptimizer(double expert_parameters) {
+  void AddOptimizer() {
     Instruction step = {.id = "optimizer", .op = InstructionOp::kOther, .phase = Pass::kBackward, .inputs = finished_};
-    SetTimes(costs_.Optimizer(parameters_, expert_parameters), Side::kForward, step);
+    const auto shards = [&](const Gradients& of) { return options_.cuts_optimizer ? of.replicas.size : 1; };
+    SetTimes(costs_.Optimizer(dense_.parameters, shards(dense_), experts_.parameters, shards(experts_)), Side::kForward,
+             step);
     step.outputs = {"optimizer.y"};
     instructions_.push_back(std::move(step));
-    if (!options_.cuts_optimizer || options_.ranks() == 1) return;
-    instructions_.push_back(
-        OfAllRanks("weights", InstructionOp::kAllGather, parameters_ * options_.bytes_per_element, {"optimizer.y"}));
+    for (const Gradients* const of : {&dense_, &experts_}) {
+      if (shards(*of) == 1) continue;
+      instructions_.push_back(OfReplicas(*of, "weights", InstructionOp::kAllGather,
+                                         of->parameters * options_.bytes_per_element, {"optimizer.y"}));
+    }
   }
 
   static void Append(const Tensors& more, Tensors& tensors) { tensors.insert(tensors.end(), more.begin(), more.end()); }
@@ -269,11 +286,9 @@ class Tape {
   std::vector<Instruction> instructions_;
   std::set<std::string> made_;  // Every tensor that the forward pass writes.
   std::map<std::string, Tensors> gradients_of_;
-  Tensors bucket_;           // Gradients that wait to be summed,
-  double bucket_bytes_ = 0;  // and their size.
-  int buckets_ = 0;
-  Tensors finished_;       // What the optimizer reads.
-  double parameters_ = 0;  // Without those of experts.
+  Gradients dense_ = {.replicas = options_.dense_replicas()};
+  Gradients experts_ = {.prefix = "expert_", .replicas = options_.expert_replicas()};
+  Tensors finished_;  // What the optimizer reads.
 };
 
 class Builder {
@@ -299,9 +314,7 @@ class Builder {
     x = Norm("norm", x);
     const std::string logits = Linears("head", x, head.linears);
     tape_.Add({"loss", InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
-    const double expert_parameters =
-        1.0 * model_.moe_layers() * (model_.experts / options_.expert_parallel) * ExpertParameters(model_);
-    return tape_.Finish(expert_parameters);
+    return tape_.Finish();
   }
 
  private:
@@ -446,9 +459,15 @@ class Builder {
     const std::string got = tape_.Add({name + "all_to_all1", InstructionOp::kAllToAll, {sent}, exchange, {bytes}});
     Tensors outputs;
     if (model_.shared_hidden_dim > 0) outputs = {Network(name + "shared_", x, SharedExpertWork(model_, slice_))};
+    const double local_experts = 1.0 * model_.experts / options_.expert_parallel;
     const StepWork experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
-    const std::string made =
-        tape_.Add({name + "experts", InstructionOp::kExpert, {got}, experts, {bytes}, /*weights=*/true});
+    const std::string made = tape_.Add({name + "experts",
+                                        InstructionOp::kExpert,
+                                        {got},
+                                        experts,
+                                        {bytes},
+                                        /*weights=*/true,
+                                        local_experts * ExpertParameters(model_)});
     const std::string returned = tape_.Add({name + "all_to_all2", InstructionOp::kAllToAll, {made}, exchange, {bytes}});
     outputs.push_back(tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute, {XBytes()}}));
     return outputs;

@@ -3,7 +3,7 @@
 // One forward and one backward pass of every layer, in the order in which a framework runs them: norm, attention, norm,
 // feed-forward network or experts (gate, dispatch, all-to-all, experts, all-to-all, combine), head and loss; then back,
 // the gradient of what came in and, of each matrix, that of its weights (weightGradient) right behind it. Gradients are
-// added up where they are read. Those of weights that all ranks have alike are summed over all of them in buckets of 25
+// added up where they are read. Those of weights that several ranks have alike are summed over them in buckets of 25
 // MiB, as PyTorch's DDP does, on a stream beside; the optimizer's step and the gathering of its weights come last. Each
 // instruction says of which kernels it consists and how large its outputs are, so that the graph can be run.
 //
@@ -30,7 +30,7 @@ struct ModelGraphOptions {
   int sequence_length = 0;  // Tokens of a sample.
   int expert_parallel = 1;  // Ranks over which the experts of a layer lie; divides their number.
   int ranks_per_node = 1;   // Of these on one node.
-  int gpus = 0;             // Ranks in all, over which dense gradients are summed; 0: those of expert_parallel.
+  int gpus = 0;             // Ranks in all; 0: those of expert_parallel.
   int gpus_per_node = 0;    // 0: ranks_per_node.
   double capacity_factor = 1;
   int bytes_per_element = 2;
@@ -44,7 +44,13 @@ struct ModelGraphOptions {
   bool paper_limits = false;  // Instead of `limits`, those of Lancet's evaluation (LimitsOfPaper).
 
   int ranks() const { return gpus > 0 ? gpus : expert_parallel; }
-  int all_ranks_per_node() const { return std::min(ranks(), gpus_per_node > 0 ? gpus_per_node : ranks_per_node); }
+  // The ranks that have the same dense weights: all; and the same experts.
+  GroupShape dense_replicas() const { return {ranks(), std::min(ranks(), PerNode())}; }
+  GroupShape expert_replicas() const {
+    const int replicas = ranks() / expert_parallel;
+    return {replicas, std::clamp(PerNode() / expert_parallel, 1, replicas)};
+  }
+  int PerNode() const { return gpus_per_node > 0 ? gpus_per_node : ranks_per_node; }
 };
 
 // kInvalidInput: an option is out of range, or the model has no layer of experts. kNotFound: the profile lacks the

@@ -149,6 +149,12 @@ TEST(ModelGraphTest, AStepEndsWithItsOptimizer) {
   EXPECT_EQ(summed.instructions.back().id, "optimizer");
   EXPECT_EQ(Find(summed, "gradients.1").op, InstructionOp::kAllReduce);
   EXPECT_EQ(Find(summed, "gradients.1").group_size, 8);
+  // Two ranks on different nodes have the same experts.
+  const Instruction& of_experts = Find(summed, "expert_gradients.1");
+  EXPECT_EQ(of_experts.group_size, 2);
+  EXPECT_EQ(of_experts.ranks_per_node, 1);
+  EXPECT_EQ(of_experts.bytes, 4.0 * 2 * 8 * 12);
+  EXPECT_THAT(of_experts.inputs, Contains("d(layer1.experts.w)"));
 }
 
 // What runs where the graph is run: kernels by their keys, sizes of what is put together, counts.
