@@ -6,7 +6,7 @@ import pytest
 from conftest import example
 
 from moeplan import InvalidInput, messages
-from moeplan.v1 import advice_pb2, plan_pb2, planner_service_pb2, profile_pb2, workload_pb2
+from moeplan.v1 import advice_pb2, plan_pb2, planner_service_pb2, profile_pb2, timeline_pb2, workload_pb2
 
 
 def read(message, value):
@@ -97,7 +97,7 @@ def test_foreign_json_stands_as_it_is():
 
 
 def test_compact_text_is_in_the_order_of_the_fields_with_short_numbers():
-    plan = read(plan_pb2.TaskTiming(), {"endS": 1e-4, "task": 'é"\n\x01', "startS": 2})
+    plan = read(timeline_pb2.TaskTiming(), {"endS": 1e-4, "task": 'é"\n\x01', "startS": 2})
     expected = '{"task":"é\\"\\n\\u0001","kind":"OTHER","stream":"UNSPECIFIED","chunk":0,"startS":2,"endS":1e-04}'
     assert messages.compact_json(plan) == expected
 
