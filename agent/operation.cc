@@ -296,6 +296,11 @@ class StepKernelOperation final : public Operation {
 StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ranks_per_node) {
   GroupPlacement placement;
   int stride = 1;
+  const auto none = [&] {
+    return InvalidInput(
+        StrCat(Describe(key), ": found no such groups among ", ranks, " ranks, ", ranks_per_node, " a node"));
+  };
+  if (key.group.size < 1 || key.group.size > ranks) return none();
   if (key.collective == Collective::kAllToAllAllGather) {
     placement = {.layout = {.tensor_parallel = key.gather_group_size,
                             .expert_parallel = key.group.size / std::max(1, key.shards),
@@ -309,9 +314,7 @@ StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ra
   const bool tiles = stride >= 1 && block <= ranks && ranks % block == 0 &&
                      ranks % placement.layout.tensor_parallel == 0 &&
                      ShapeOf(placement.group, placement.layout, ranks_per_node) == key.group;
-  if (!tiles)
-    return InvalidInput(
-        StrCat(Describe(key), ": found no such groups among ", ranks, " ranks, ", ranks_per_node, " a node"));
+  if (!tiles) return none();
   return placement;
 }
 

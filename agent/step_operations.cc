@@ -36,6 +36,7 @@ Workload PlainExpert(int model_dim, int hidden_dim) {
 constexpr int kPlainDim = 256, kPlainHidden = 1024;
 constexpr double kSurelyTimedS = 1e-3;  // A product that takes as long tells its rate.
 constexpr double kFirstFlops = 1e7;
+constexpr double kMostWeights = 1 << 30;  // Of a linear layer.
 
 }  // namespace
 
@@ -46,6 +47,8 @@ StepOperations::StepOperations(executor::Rank& rank, int rank_number, const Clus
 StatusOr<std::vector<Operation*>> StepOperations::Of(const Task& task, const StepTask& step) {
   std::vector<Operation*> operations;
   for (const Work& work : step.work) {
+    const auto* collective = std::get_if<CollectiveKey>(&work.key);
+    if (collective != nullptr && collective->group.size == 1) return operations;  // Nothing is sent.
     StatusOr<Operation*> operation = Find(task.stream, work);
     if (!operation.ok()) return operation.status().Within(task.name);
     operations.push_back(*operation);
@@ -106,6 +109,10 @@ StatusOr<std::unique_ptr<Operation>> StepOperations::MakeStandIn(const KernelKey
                       workload_ ? *workload_ : PlainExpert(kPlainDim, kPlainHidden));
   }
   const bool linear = IsLinear(key.kernel);
+  if (linear && 1.0 * key.shape.in_features * key.shape.out_features > kMostWeights) {
+    return InvalidInput(
+        StrCat(Describe(key), ": found more than ", kMostWeights, " weights, expected what a rank holds"));
+  }
   const Workload expert = linear ? PlainExpert(key.shape.in_features, key.shape.out_features)
                                  : PlainExpert(key.shape.query_key_dim, key.shape.sequence);
   const double flops = key.kernel == Kernel::kAttentionGradient ? 2 * size : size;

@@ -4,8 +4,8 @@
 // the logarithm of the rate is the mean over the nearest four, weighted by the inverse square of their distances; a
 // distance is the sum of the differences of log2 of rows, features and local experts (of linear layers), or of
 // sequences times heads, tokens of a sequence and dimensions of a head (of attention). A shape that was measured takes
-// what was measured; where that is a line over sizes, at any size. No call takes less than the shortest call of all
-// these kernels: launch-bound.
+// what was measured; where that is a line over sizes, at any size. No other call takes less than the shortest call of
+// all these kernels: launch-bound.
 //
 // Sustained rate. A card whose products run one after the other reaches its power limit and lowers its clock; a table
 // of kernels, each timed alone for a moment, has short products at the clock of a cool card. Products that take long

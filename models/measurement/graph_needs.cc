@@ -32,7 +32,9 @@ class Collector {
   }
 
  private:
-  static bool HasGroup(const Instruction& one) { return one.bytes && one.group_size && one.ranks_per_node; }
+  static bool HasGroup(const Instruction& one) {
+    return one.bytes && one.ranks_per_node && one.group_size.value_or(1) > 1;
+  }
 
   void Add(const CostKey& key, double size) { needs_[{Essential(key), size}] += NominalS(key, size, cluster_); }
 
@@ -42,7 +44,7 @@ class Collector {
       const auto& kernel = std::get<KernelKey>(work.key);
       if (kernel.kernel == Kernel::kExpertGemm && (!product_ || work.size > product_->size)) product_ = work;
     }
-    if (!CollectiveOf(one.op) || !HasGroup(one) || *one.group_size == 1) return;
+    if (!CollectiveOf(one.op) || !HasGroup(one)) return;
     const Work work = CollectiveWork(one, parts);
     Add(work.key, work.size);
     sizes_[{StreamOf(one), work.key}].insert(work.size);
@@ -61,13 +63,16 @@ class Collector {
   }
 
   void AddContention() {
+    std::map<StreamKind, std::set<Contention>> imposed;  // By each stream.
+    for (const auto& [what, sizes] : sizes_) imposed[what.first].insert(Imposed(what.second));
     std::set<Contention> beside_products;
     for (const auto& [what, sizes] : sizes_) {
+      std::set<Contention> beside = {Contention::kWithExpertGemm};
+      for (const auto& [stream, kinds] : imposed) {
+        if (stream != what.first) beside.insert(kinds.begin(), kinds.end());
+      }
       for (const double size : sizes) {
-        Add(WithContention(what.second, Contention::kWithExpertGemm), size);
-        for (const auto& [other, _] : sizes_) {
-          if (other.first != what.first) Add(WithContention(what.second, Imposed(other.second)), size);
-        }
+        for (const Contention contention : beside) Add(WithContention(what.second, contention), size);
       }
       beside_products.insert(Imposed(what.second));
     }

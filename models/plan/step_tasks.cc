@@ -29,8 +29,9 @@ TaskKind KindOf(InstructionOp op) {
 
 bool HasGroup(const Instruction& one) { return one.bytes && one.group_size && one.ranks_per_node; }
 
-std::vector<Work> PartWork(const Instruction& one, int parts) {
+std::vector<Work> PartWork(const Instruction& one, int parts, bool with_kernels) {
   if (CollectiveOf(one.op)) return HasGroup(one) ? std::vector<Work>{CollectiveWork(one, parts)} : std::vector<Work>();
+  if (!with_kernels) return {};
   std::vector<Work> work = one.work;
   for (Work& kernel : work) kernel.size /= parts;
   return work;
@@ -47,6 +48,7 @@ class Reader {
   explicit Reader(const TrainingGraph& graph) : graph_(graph) {
     for (size_t i = 0; i < graph.instructions.size(); ++i) places_[graph.instructions[i].id] = static_cast<int>(i);
     parts_.assign(graph.instructions.size(), 1);
+    range_of_.assign(graph.instructions.size(), -1);
   }
 
   Status ReadRanges(const LancetAnswer& plan) {
@@ -63,6 +65,7 @@ class Reader {
       }
       ranges_.push_back({first, last, one.parts, one.axis});
       std::fill(parts_.begin() + first, parts_.begin() + last + 1, one.parts);
+      std::fill(range_of_.begin() + first, range_of_.begin() + last + 1, static_cast<int>(i));
     }
     return OkStatus();
   }
@@ -129,16 +132,12 @@ class Reader {
     return OkStatus();
   }
 
-  bool SameRange(int a, int b) const {
-    return std::ranges::any_of(ranges_, [&](const StepRange& range) {
-      return range.first <= a && a <= range.last && range.first <= b && b <= range.last;
-    });
-  }
+  bool SameRange(int a, int b) const { return range_of_[a] >= 0 && range_of_[a] == range_of_[b]; }
 
   const TrainingGraph& graph_;
   const std::vector<std::vector<int>> producers_ = ProducersOf(graph_);
   std::unordered_map<std::string, int> places_;
-  std::vector<int> parts_;  // Of each instruction.
+  std::vector<int> parts_, range_of_;  // Of each instruction; a range of -1: none.
   std::vector<std::vector<bool>> done_;
   std::vector<StepRange> ranges_;
   std::vector<StepLaunch> launches_;
@@ -149,10 +148,11 @@ class Reader {
 // The tasks of one order as they are launched.
 class StepTaskBuilder::Tape {
  public:
-  Tape(const StepTaskBuilder& builder, std::span<const StepRange> ranges)
+  Tape(const StepTaskBuilder& builder, std::span<const StepRange> ranges, bool with_kernels)
       : builder_(builder),
         graph_(builder.graph_),
         ranges_(ranges),
+        with_kernels_(with_kernels),
         range_of_(graph_.instructions.size(), -1),
         launched_(graph_.instructions.size()),
         join_(graph_.instructions.size(), -1),
@@ -178,7 +178,7 @@ class StepTaskBuilder::Tape {
 
   bool HasCounts(const StepLaunch& launch) const {
     return launch.parts > 1 && At(launch.instruction).counts_bytes && HasGroup(At(launch.instruction)) &&
-           ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
+           *At(launch.instruction).group_size > 1 && ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
   }
 
   // Of what the launch reads: the same part inside its range, what was put together or else the last part outside.
@@ -233,7 +233,7 @@ class StepTaskBuilder::Tape {
     parts.resize(launch.parts, -1);
     parts[launch.part] = Add(std::move(task), {.instruction = launch.instruction,
                                                .parts = launch.parts,
-                                               .work = PartWork(one, launch.parts),
+                                               .work = PartWork(one, launch.parts, with_kernels_),
                                                .time_s = KnownPartS(one, launch.parts)});
   }
 
@@ -255,6 +255,7 @@ class StepTaskBuilder::Tape {
   const StepTaskBuilder& builder_;
   const TrainingGraph& graph_;
   const std::span<const StepRange> ranges_;
+  const bool with_kernels_;
   std::vector<int> range_of_;                  // Of each instruction; -1: not cut.
   std::vector<std::vector<TaskId>> launched_;  // Of each instruction: its parts.
   std::vector<TaskId> join_;                   // Of each instruction; -1: none.
@@ -304,8 +305,9 @@ std::vector<int> StepTaskBuilder::ReadBehind(int instruction, int last) const {
   return outputs;
 }
 
-StepTasks StepTaskBuilder::Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches) const {
-  return Tape(*this, ranges).Build(launches);
+StepTasks StepTaskBuilder::Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches,
+                                 bool with_kernels) const {
+  return Tape(*this, ranges, with_kernels).Build(launches);
 }
 
 StatusOr<StepTasks> BuildStepTasks(const TrainingGraph& graph, const LancetAnswer& plan) {

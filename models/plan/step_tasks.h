@@ -76,8 +76,9 @@ class StepTaskBuilder {
   explicit StepTaskBuilder(const TrainingGraph& graph);
 
   // Requires ranges in the given order that do not overlap, and launches in an order in which producers come first,
-  // each part once.
-  StepTasks Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches) const;
+  // each part once. Tasks that compute are without their kernels where nobody is to run them.
+  StepTasks Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches,
+                  bool with_kernels = true) const;
 
   // Whether cutting has boundaries that take something.
   bool has_boundaries() const { return has_boundaries_; }

@@ -12,6 +12,9 @@ namespace {
 
 using Places = std::unordered_map<std::string_view, int>;  // Of names among the instructions.
 
+constexpr int kMostRanks = 1 << 20;     // Of a group.
+constexpr int kMostFeatures = 1 << 24;  // Any number of a kernel's shape.
+
 std::string At(const TrainingGraph& graph, int i) {
   return StrCat("instructions[", i, "] (", graph.instructions[i].id.substr(0, kLongestName), ")");
 }
@@ -56,18 +59,19 @@ Status CheckNumbers(const Instruction& one, const std::string& at) {
   for (size_t k = 0; k < one.part_times_s.size(); ++k) {
     RETURN_IF_ERROR(CheckTime(StrCat(at, ".partTimesS[", k, "]"), one.part_times_s[k]));
   }
-  if (one.bytes && !(std::isfinite(*one.bytes) && *one.bytes > 0)) {
-    return Bad(at + ".bytes", StrCat(*one.bytes), "a finite number above 0");
+  const auto check_bytes = [&](const char* field, const std::optional<double>& bytes) {
+    if (!bytes || (*bytes > 0 && *bytes <= kMostWork)) return OkStatus();
+    return Bad(StrCat(at, ".", field), StrCat(*bytes), StrCat("a finite number above 0 and at most ", kMostWork));
+  };
+  RETURN_IF_ERROR(check_bytes("bytes", one.bytes));
+  if (one.group_size && (*one.group_size < 1 || *one.group_size > kMostRanks)) {
+    return Bad(at + ".groupSize", StrCat(*one.group_size), StrCat("a whole number of 1 to ", kMostRanks));
   }
-  if (one.group_size && *one.group_size < 1) {
-    return Bad(at + ".groupSize", StrCat(*one.group_size), "a whole number of at least 1");
-  }
-  if (one.counts_bytes && !(std::isfinite(*one.counts_bytes) && *one.counts_bytes > 0)) {
-    return Bad(at + ".countsBytes", StrCat(*one.counts_bytes), "a finite number above 0");
-  }
+  RETURN_IF_ERROR(check_bytes("countsBytes", one.counts_bytes));
   for (size_t i = 0; i < one.output_bytes.size(); ++i) {
-    if (std::isfinite(one.output_bytes[i]) && one.output_bytes[i] >= 0) continue;
-    return Bad(StrCat(at, ".outputBytes[", i, "]"), StrCat(one.output_bytes[i]), "a finite number of at least 0");
+    if (one.output_bytes[i] >= 0 && one.output_bytes[i] <= kMostWork) continue;
+    return Bad(StrCat(at, ".outputBytes[", i, "]"), StrCat(one.output_bytes[i]),
+               StrCat("a finite number of at least 0 and at most ", kMostWork));
   }
   for (size_t i = 0; i < one.work.size(); ++i) {
     if (std::isfinite(one.work[i].size) && one.work[i].size > 0 && one.work[i].size <= kMostWork) continue;
@@ -76,6 +80,22 @@ Status CheckNumbers(const Instruction& one, const std::string& at) {
   }
   if (one.ranks_per_node && (*one.ranks_per_node < 1 || *one.ranks_per_node > one.group_size.value_or(1 << 30))) {
     return Bad(at + ".ranksPerNode", StrCat(*one.ranks_per_node), "a whole number of 1 to groupSize");
+  }
+  return OkStatus();
+}
+
+// A kernel that runs alone, of a shape that some machine may have.
+Status CheckKernel(const CostKey& key, const std::string& where) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  if (kernel == nullptr) return Bad(where, Describe(key), "a kernel");
+  if (kernel->contention != Contention::kNone || kernel->ctas != 0) {
+    return Bad(where, Describe(key), "a kernel with nothing beside it");
+  }
+  RETURN_IF_ERROR(ValidateKernelKey(*kernel, where));
+  for (const KernelShapeField& field : KernelShapeFields()) {
+    const int value = kernel->shape.*field.value;
+    if (value >= 0 && value <= kMostFeatures) continue;
+    return Bad(StrCat(where, ".", field.name), StrCat(value), StrCat("at most ", kMostFeatures));
   }
   return OkStatus();
 }
@@ -96,8 +116,7 @@ Status CheckFields(const Instruction& one, const std::string& at) {
     return Bad(at + ".work", StrCat(one.work.size(), " kernels"), StrCat("at most ", kMostKernels));
   }
   for (size_t i = 0; i < one.work.size(); ++i) {
-    if (std::holds_alternative<KernelKey>(one.work[i].key)) continue;
-    return Bad(StrCat(at, ".work[", i, "].cost"), Describe(one.work[i].key), "a kernel");
+    RETURN_IF_ERROR(CheckKernel(one.work[i].key, StrCat(at, ".work[", i, "].cost")));
   }
   if (!one.output_bytes.empty() && one.output_bytes.size() != one.outputs.size()) {
     return Bad(at + ".outputBytes", StrCat(one.output_bytes.size(), " sizes"),

@@ -31,7 +31,7 @@ std::optional<JudgedChoice> Judge::Play(const StepChoice& choice) {
   for (const PartLaunch& launch : *order) {
     judged.launches.push_back({launch.instruction, launch.part, launch.parts});
   }
-  judged.tasks = builder_.Build(judged.ranges, judged.launches);
+  judged.tasks = builder_.Build(judged.ranges, judged.launches, /*with_kernels=*/false);
   judged.played = moeplan::Play(judged.tasks.graph, pricer_.Price(judged.tasks));
   played_tasks_ += static_cast<double>(judged.tasks.tasks.size());
   return judged;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "models/text.h"
@@ -18,16 +20,17 @@ std::string Counted(size_t count, const std::string& one, const std::string& man
   return StrCat(count, " ", count == 1 ? one : many);
 }
 
+using Producers = std::unordered_map<std::string_view, int>;  // Of tensors.
+
 // Tensors from outside that are cut where they enter the range, and of its own those put together behind it.
-void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, const StepRange& range,
-                    LancetAnswer::Partition& partition) {
-  std::set<std::string> made, split;
-  for (int i = 0; i <= range.last; ++i) {
+void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, const Producers& producers,
+                    const StepRange& range, LancetAnswer::Partition& partition) {
+  std::set<std::string> split;
+  for (int i = range.first; i <= range.last; ++i) {
     const Instruction& one = graph.instructions[i];
-    if (i < range.first) made.insert(one.outputs.begin(), one.outputs.end());
-    if (i < range.first) continue;
     for (const std::string& tensor : one.inputs) {
-      if (made.contains(tensor)) split.insert(tensor);
+      const auto producer = producers.find(tensor);
+      if (producer != producers.end() && producer->second < range.first) split.insert(tensor);
     }
     if (one.output_bytes.empty()) continue;
     for (const int output : builder.ReadBehind(i, range.last)) {
@@ -49,6 +52,10 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, co
     answer.weight_gradients.push_back({id(gradient), id(exchange)});
   }
   const StepTaskBuilder builder(graph);
+  Producers producers;
+  for (size_t i = 0; i < graph.instructions.size(); ++i) {
+    for (const std::string& tensor : graph.instructions[i].outputs) producers[tensor] = static_cast<int>(i);
+  }
   for (size_t i = 0; i < judged.ranges.size(); ++i) {
     const StepRange& range = judged.ranges[i];
     LancetAnswer::Partition& partition = answer.partitions.emplace_back();
@@ -57,7 +64,7 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, co
                  .parts = range.parts,
                  .time_s = judged.choice.ranges[i].time_s,
                  .axis = range.axis};
-    NameBoundaries(graph, builder, range, partition);
+    NameBoundaries(graph, builder, producers, range, partition);
   }
   for (const StepLaunch& launch : judged.launches) {
     answer.order.push_back(launch.parts == 1 ? id(launch.instruction)
