@@ -29,8 +29,8 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 // (planner/layout/step_needs.h), most useful first.
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps = {});
 
-// What a training graph needs, most useful first; kernels of MoE layers take the shapes of its workload. kInvalidInput: it
-// has no work and no collectives, or its workload does not fit the cluster.
+// Lists the measurements that a training graph needs, most useful first; kernels of MoE layers take the shapes of its
+// workload. kInvalidInput: it has no work and no collectives, or its workload does not fit the cluster.
 StatusOr<std::vector<Measurement>> MeasurementsOfGraph(const TrainingGraph& graph, const Cluster& cluster);
 
 // These operations at their sizes, as given; kernels take the shapes of the workloads (resolved for the cluster), which

@@ -88,7 +88,7 @@ StatusOr<std::unique_ptr<Operation>> StepOperations::Make(StreamKind stream, con
         StrCat(Describe(work.key), ": found no workload in the graph, expected that of its MoE layers"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Operation> made, MakeKernel(key, work.size, rank_, *workload_));
-  // What is measured there and back is run once, on so much less.
+  // A kernel that is measured there and back runs on its share of the size, so that both take what one of them does.
   if (made->share() < 1) return MakeKernel(key, made->share() * work.size, rank_, *workload_);
   return made;
 }

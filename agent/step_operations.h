@@ -1,4 +1,4 @@
-// What the tasks of a training step run on a rank: collectives that carry bytes, and kernels that compute.
+// Makes what the tasks of a training step run on a rank: collectives that carry bytes, and kernels that compute.
 //
 // A simulated GPU has all kernels of a step, each by its shape. A real rank has those of MoE layers; linear layers and
 // attention are there products of as many flops, of the layer's own dimensions, and what moves memory is a copy of half

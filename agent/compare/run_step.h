@@ -10,9 +10,9 @@ namespace moeplan::agent {
 // Which order of a planned graph runs.
 enum class StepOrder { kLancet, kUnscheduled };
 
-// As RunPlan (agent/compare/run_plan.h): warm-ups, nine runs and their median, or one run where times repeat. No values
-// are compared: a graph says how much each instruction computes, not on what. kInvalidInput: the plan is not one of its
-// graph, or ranks cannot run it (agent/step_operations.h).
+// Runs the step as RunPlan does a layer (agent/compare/run_plan.h): warm-ups, nine runs and their median, or one run
+// where times repeat. No values are compared: a graph says how much each instruction computes, not on what.
+// kInvalidInput: the plan is not one of its graph, or ranks cannot run it (agent/step_operations.h).
 StatusOr<v1::RunReport> RunStep(Fleet& fleet, const GraphPlanAnswer& answer, StepOrder order);
 
 // The plan of a graph as it is given: nothing cut, nothing moved.

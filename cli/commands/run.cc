@@ -106,7 +106,7 @@ StatusOr<GraphPlanAnswer> GraphAnswer(const v1::PlanResponse& message, const std
   return answer;
 }
 
-// What a training graph's run cannot do is asked of a layer's alone.
+// Refuses the options that go with the plan of a layer alone.
 Status CheckGraphOptions(const RunOptions& options) {
   if (!options.db.empty()) return InvalidInput("--db: found beside the plan of a training graph, expected a layer's");
   if (options.planner.given()) {

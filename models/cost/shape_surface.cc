@@ -26,7 +26,8 @@ std::vector<TimePoint> KnotsOf(const CostModel& model) {
           add(model.size_low);
           if (model.size_high > model.size_low) add(model.size_high);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(form)>, AlphaBeta>) {
-          // Of a line that a file has nobody knows the sizes: those from which on it tells launches from work.
+          // A line that comes from a file has no sizes beside it. These are those at which work takes as long as a
+          // launch, and multiples of them.
           if (!(form.alpha_s > 0 && form.beta_s_per_unit > 0)) return;
           for (const double times : {1.0, 4.0, 16.0, 64.0}) add(times * form.alpha_s / form.beta_s_per_unit);
         }

@@ -1,4 +1,4 @@
-// What has to be measured so that a training graph's costs are those of its own shapes and sizes. Pure.
+// Lists what has to be measured so that a training graph's costs are those of its own shapes and sizes. Pure.
 #pragma once
 
 #include <vector>

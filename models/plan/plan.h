@@ -91,7 +91,7 @@ struct LancetAnswer {
   double unscheduled_time_s = 0;   // Of the given order.
   double time_s = 0;               // Of `order`.
   std::vector<std::string> order;  // Launches: "id", or "id#1" ... "id#k" of what is cut in k.
-  // Of `order`: while a collective runs, and while one runs and nothing is computed.
+  // The time in which collectives run in `order`, and in which one runs and nothing is computed.
   double communication_time_s = 0, exposed_communication_s = 0;
   double unscheduled_exposed_s = 0;  // The same of the given order.
   Timeline timeline;                 // Of `order`, boundaries of ranges among its tasks.

@@ -110,7 +110,7 @@ class Reader {
     return StepLaunch{place, part - 1, parts_[place]};
   }
 
-  // That it is launched once, and after what it reads.
+  // Checks that it is launched once, and after what it reads.
   Status CheckFirst(const StepLaunch& launch, const std::string& at) {
     if (done_.empty()) done_.resize(parts_.size());
     std::vector<bool>& own = done_[launch.instruction];
@@ -181,7 +181,8 @@ class StepTaskBuilder::Tape {
            *At(launch.instruction).group_size > 1 && ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
   }
 
-  // Of what the launch reads: the same part inside its range, what was put together or else the last part outside.
+  // Finds the tasks that the launch waits for: the same part inside its range; outside, what was put together or else
+  // the last part.
   std::vector<TaskId> Before(const StepLaunch& launch) const {
     std::vector<TaskId> before;
     for (const int producer : builder_.producers_[launch.instruction]) {

@@ -42,7 +42,7 @@ struct StepLaunch {
   friend bool operator==(const StepLaunch&, const StepLaunch&) = default;
 };
 
-// What a task is of its instruction.
+// A task is a part of its instruction, or one of the boundaries of a cut.
 enum class StepRole { kPart, kCounts, kJoin };
 
 struct StepTask {

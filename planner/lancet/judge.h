@@ -14,7 +14,7 @@
 
 namespace moeplan::planner {
 
-// What is cut, and which weight gradients are moved. Nothing at all: the given order.
+// A choice says what is cut, and which weight gradients are moved; an empty one is the given order.
 struct StepChoice {
   std::vector<CutRange> ranges;  // In the given order.
   std::vector<GradientPlace> places;

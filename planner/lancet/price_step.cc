@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/timeline/task_cost.h"
 #include "models/timeline/timeline.h"
 
 namespace moeplan::planner {
@@ -10,10 +11,9 @@ namespace {
 
 constexpr std::array<double, kContentions> kNotSlowed = {1, 1, 1, 1, 1};
 
-Contention ImposedBy(TaskKind kind) {
-  if (kind == TaskKind::kAllToAll) return Contention::kWithAllToAll;
-  if (Communicates(kind)) return Contention::kWithAllGather;
-  return kind == TaskKind::kCopy ? Contention::kWithCopy : Contention::kWithExpertGemm;
+// In a step tasks of no kind that layers have compute, too.
+Contention ImposedIn(const Task& task) {
+  return task.kind == TaskKind::kOther ? Contention::kWithExpertGemm : Imposed(task);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
   for (size_t i = 0; i < prices.size(); ++i) {
     const Task& task = tasks.graph.tasks[i];
     prices[i].time_s = prices[i].low_s = prices[i].high_s = AloneS(task, tasks.tasks[i]);
-    prices[i].imposes = prices[i].time_s > 0 ? ImposedBy(task.kind) : Contention::kNone;
+    prices[i].imposes = prices[i].time_s > 0 ? ImposedIn(task) : Contention::kNone;
     if (has_contention_) prices[i].slowdown = SlowdownsOf(task, tasks.tasks[i]);
   }
   return prices;
