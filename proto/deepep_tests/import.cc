@@ -16,7 +16,7 @@
 namespace moeplan {
 namespace {
 
-constexpr int kMostExperts = 1 << 16, kMostTokens = 1 << 24, kMostDim = 1 << 20;
+constexpr int kMostExperts = 1 << 16, kMostTokens = 1 << 24, kMostDim = 1 << 20, kMostProcessors = 1 << 16;
 constexpr double kBf16Bytes = 2;
 
 // The number behind `name`, such as "num_tokens=4096"; absent where there is no such name or no number.
@@ -43,6 +43,16 @@ std::optional<double> NumberBefore(std::string_view text, std::string_view unit)
   return problem == std::errc() ? std::optional(number) : std::nullopt;
 }
 
+// The whole number of 1 to `most` behind `name`, or `otherwise` where there is none; an error begins with `where`.
+StatusOr<int> Whole(std::string_view text, std::string_view name, int most, std::optional<int> otherwise,
+                    std::string_view where) {
+  const auto found = NumberBehind(text, name);
+  if (!found && otherwise) return *otherwise;
+  if (found && *found >= 1 && *found <= most && *found == std::floor(*found)) return static_cast<int>(*found);
+  return InvalidInput(
+      StrCat(where, ": found ", found ? BriefNumber(*found) : "nothing", ", expected a whole number of 1 to ", most));
+}
+
 struct Configuration {
   std::string where;
   int tokens = 0, hidden = 0, top_k = 0, experts = 0, groups_per_token = 0;
@@ -57,7 +67,7 @@ struct Configuration {
 struct Best {
   double bytes_per_s = 0;
   double transmit_s = 0, notify_s = 0;  // 0: not said.
-  int processors = 0;
+  int processors = 0;                   // Likewise.
 };
 
 class Reader {
@@ -119,12 +129,8 @@ class Reader {
   }
 
   Status ReadConfiguration(std::string_view line, const std::string& where) {
-    const auto whole = [&](const char* name, int most, std::optional<int> otherwise) -> StatusOr<int> {
-      const auto found = NumberBehind(line, StrCat(name, "="));
-      if (!found && otherwise) return *otherwise;
-      if (found && *found >= 1 && *found <= most && *found == std::floor(*found)) return static_cast<int>(*found);
-      return InvalidInput(StrCat(where, ": ", name, ": found ", found ? BriefNumber(*found) : "nothing",
-                                 ", expected a whole number of 1 to ", most));
+    const auto whole = [&](const char* name, int most, std::optional<int> otherwise) {
+      return Whole(line, StrCat(name, "="), most, otherwise, StrCat(where, ": ", name));
     };
     Configuration read = {.where = where};
     ASSIGN_OR_RETURN(read.tokens, whole("num_tokens", kMostTokens, std::nullopt));
@@ -155,8 +161,8 @@ class Reader {
                                  nodes() > 1 ? "test_internode.py, for " : "test_intranode.py, for ", nodes(),
                                  nodes() > 1 ? " nodes" : " node"));
     }
-    Best best = {.bytes_per_s = 1e9 * *bandwidth,
-                 .processors = static_cast<int>(std::min(1e6, NumberBehind(line, "SMs").value_or(0)))};
+    Best best = {.bytes_per_s = 1e9 * *bandwidth};
+    ASSIGN_OR_RETURN(best.processors, Whole(line, "SMs", kMostProcessors, /*otherwise=*/0, StrCat(where, ": SMs")));
     constexpr double kMicro = 1e-6;
     auto transmit = NumberBehind(line, "transmit:");
     if (!transmit) transmit = NumberBehind(line, " t:");

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,8 @@ TEST(LanesTest, APassThatGoesHasDoneWhatWasQueued) {
 
 TEST(LanesTest, AnErrorOfOneLaneIsThatOfTheNextCallsOfAll) {
   const LayerPlan plan = ExpertParallelPlan();
+  // An error on one rank ends what is under way on every other.
+  std::latch all_forward(kRanks);
   OnEveryRank([&](HostRank& host, int rank) {
     const auto moe = TrainingLayer::Make(plan, host.runtime());
     ASSERT_TRUE(moe.ok()) << moe.status().message();
@@ -179,6 +182,7 @@ TEST(LanesTest, AnErrorOfOneLaneIsThatOfTheNextCallsOfAll) {
     TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst), second = two.Forward(**moe, Lane::kSecond);
     EXPECT_EQ(first.Finish(), OkStatus());
     EXPECT_EQ(second.Finish(), OkStatus());
+    all_forward.arrive_and_wait();
     HostStream::Of(host.runtime().streams(Lane::kFirst)[StreamKind::kCompute]).Enqueue([] {
       return InternalError("a kernel is broken");
     });

@@ -146,6 +146,11 @@ TEST(DeepEpTestsTest, WhatIsWrongIsNamedWithItsLine) {
               HasSubstr("what the tests printed"));
   EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: -42 GB/s (RDMA)\n")),
               HasSubstr("found no number of"));
+  for (const char* processors : {"-2477780000", "2477780000", "-1", "0", "23.5"}) {
+    EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs ", processors,
+                               ": 42 GB/s (RDMA), 138 GB/s (NVL)\n")),
+                HasSubstr("ep.log:2: SMs: found "));
+  }
   EXPECT_THAT(refusal(kConfig, {.group = {32, 8}, .nodes = 3}), HasSubstr("--nodes: found 3, expected at least the 4"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 5}}), HasSubstr("expected experts on at least 2 ranks in whole nodes"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 8}, .experts = 100}), HasSubstr("expected a multiple of 16 ranks"));
