@@ -125,16 +125,36 @@ Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> 
 Status MoeLayer::ForwardOfPart(std::span<const std::byte> input, std::span<std::byte> output,
                                std::shared_ptr<RunningCounts> counts) {
   MOEPLAN_CHECK(whole_.has_value());
+  RETURN_IF_ERROR(AwaitCounts(*counts));
   const GraphRunner::CarriedMemory memory = runner_->carried();
-  std::vector<int32_t> earlier = counts->pairs, now(static_cast<size_t>(memory.blocks) * workload_.layer.experts);
-  earlier.resize(now.size());
-  earlier.push_back(counts->tokens);
+  std::vector<int32_t> now(static_cast<size_t>(memory.blocks) * workload_.layer.experts);
+  given_counts_ = counts->pairs;
+  given_counts_.resize(now.size());
+  given_counts_.push_back(counts->tokens);
   counts_ = std::move(counts);
-  RETURN_IF_ERROR(RunForward(input, output, {BytesOf(earlier), memory.earlier, memory.now, BytesOf(now)}));
-  counts_->pairs = std::move(now);
+  if (!counts_are_queued()) {
+    RETURN_IF_ERROR(RunForward(input, output, {BytesOf(given_counts_), memory.earlier, memory.now, BytesOf(now)}));
+    counts_->pairs = std::move(now);
+  } else {
+    counts_->pairs = std::move(now);
+    RETURN_IF_ERROR(RunForward(input, output, {.from = BytesOf(given_counts_), .in = memory.earlier, .to = {}}));
+    Stream& awaited = rank_->streams(lane_).awaited();
+    runner_->HoldForCounts(awaited);
+    rank_->device().Copy(BytesOf(counts_->pairs).data(), memory.now, BytesOf(counts_->pairs).size(), awaited);
+    counts_->writes = &awaited;
+  }
   counts_->tokens += static_cast<int>(SizesOf(workload_.layer, workload_.layout).tokens);
   return OkStatus();
 }
+
+Status MoeLayer::AwaitCounts() { return counts_ == nullptr ? OkStatus() : AwaitCounts(*counts_); }
+
+Status MoeLayer::AwaitCounts(RunningCounts& counts) const {
+  Stream* const writes = std::exchange(counts.writes, nullptr);
+  return writes == nullptr ? OkStatus() : rank_->device().Await(*writes);
+}
+
+bool MoeLayer::counts_are_queued() const { return lane_ != Lane::kInLine && rank_->device().host_reads_memory(); }
 
 Status MoeLayer::RunForward(std::span<const std::byte> input, std::span<std::byte> output, const Rows& counts) {
   RETURN_IF_ERROR(CheckRows("input", input.size()));
@@ -219,13 +239,13 @@ void MoeLayer::UseMemory(const DeviceGradients& gradients) {
   runner_->UseGradientPlace(static_cast<int>(found - device_gradients_.begin()));
 }
 
-MoeLayer::Rows MoeLayer::BatchPairs() const {
+MoeLayer::Rows MoeLayer::BatchPairs() {
   if (!whole_) return {};
   const GraphRunner::CarriedMemory memory = runner_->carried();
   const size_t experts = workload_.layer.experts;
-  const std::span<const int32_t> pairs(counts_->pairs);
-  return {
-      .from = std::as_bytes(pairs.subspan(memory.own_block * experts, experts)), .in = memory.batch_pairs, .to = {}};
+  const auto own = counts_->pairs.begin() + memory.own_block * experts;
+  given_counts_.assign(own, own + experts);
+  return {.from = BytesOf(given_counts_), .in = memory.batch_pairs, .to = {}};
 }
 
 std::span<const float> MoeLayer::gate_gradient() const {
@@ -283,8 +303,8 @@ Status MoeLayer::Run(const Work& work) {
   if (!counts.to.empty()) device.Copy(counts.to.data(), counts.out, counts.to.size(), compute);
   if (work.gives_gradients) kernels_->GiveGradients(compute);
   const Status handed_over = rank_->HandOver(lane_);
-  const bool host_has_counts = !counts.from.empty() || !counts.to.empty();
-  const Status awaited = host_has_counts ? rank_->AwaitHandedOver(lane_) : OkStatus();
+  const bool awaits_counts = !counts_are_queued() && (!counts.from.empty() || !counts.to.empty());
+  const Status awaited = awaits_counts ? rank_->AwaitHandedOver(lane_) : OkStatus();
   return handed_over.ok() ? awaited : handed_over;
 }
 
@@ -294,6 +314,7 @@ Status MoeLayer::CheckBackward(std::span<const std::byte> output_gradient, std::
   if (whole_ && workload_.layer.aux_loss_coefficient > 0 && counts_->tokens < whole_->tokens) {
     return error::BackwardBeforeLastPart(counts_->tokens, whole_->tokens);
   }
+  if (whole_) RETURN_IF_ERROR(AwaitCounts(*counts_));
   RETURN_IF_ERROR(CheckRows("output_gradient", output_gradient.size()));
   return CheckRows("input_gradient", input_gradient.size());
 }

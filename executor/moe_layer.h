@@ -42,6 +42,7 @@ struct LayerPlan {
 struct RunningCounts {
   int tokens = 0;              // Those of the parts that ran.
   std::vector<int32_t> pairs;  // [blocks][E]: their pairs, dropped ones included; empty before the first part.
+  Stream* writes = nullptr;    // Until it has passed, the pairs of the last part are not there (MoeLayer::AwaitCounts).
 };
 
 // kInvalidInput, naming the tensor, where weights do not have the shapes of a shard.
@@ -78,6 +79,10 @@ class MoeLayer {
   // whole source batch has, where the load-balance loss counts: kInvalidInput before the last part ran forward.
   Status ForwardOfPart(std::span<const std::byte> input, std::span<std::byte> output,
                        std::shared_ptr<RunningCounts> counts);
+
+  // Blocks until the counts of the last ForwardOfPart are there. On a lane that is not in line they come with its gate,
+  // so that the next part can begin while this one's rows are on their way, and a pass is over only with both.
+  Status AwaitCounts();
 
   // The same shapes. Goes back through the last Forward, once for each, and adds to `gradients` this rank's part of the
   // gradients of its expert weights: their sum over the ranks that hold the same shard is that of all source batches.
@@ -144,7 +149,10 @@ class MoeLayer {
   Status Run(const Work& work);
   Status RunForward(std::span<const std::byte> input, std::span<std::byte> output, const Rows& counts);
   // For a backward pass: what a part needs of its source batch.
-  Rows BatchPairs() const;
+  Rows BatchPairs();
+  Status AwaitCounts(RunningCounts& counts) const;
+  // Whether calls return while the lane's streams still read and write the host's counts.
+  bool counts_are_queued() const;
   Status CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const;
   Status CheckRows(const char* name, size_t bytes) const;
 
@@ -158,6 +166,7 @@ class MoeLayer {
   std::vector<DeviceGradients> device_gradients_;  // Those of the runner's places.
   int oldest_gradients_ = 0;
   std::shared_ptr<RunningCounts> counts_;  // Those of the last ForwardOfPart.
+  std::vector<int32_t> given_counts_;      // What the last call takes in of them.
   bool forward_ran_ = false, backward_ran_ = false;
   bool backward_due_ = false;          // A Forward has no Backward yet.
   bool weight_gradients_due_ = false;  // Half a Backward has run.

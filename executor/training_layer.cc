@@ -268,7 +268,9 @@ TrainingLayer::Pass::~Pass() {
 }
 
 Status TrainingLayer::Pass::Finish() {
-  return std::exchange(queued_, false) ? owner_->rank_->Finish(size_.lane) : OkStatus();
+  if (!std::exchange(queued_, false)) return OkStatus();
+  const Status finished = owner_->rank_->Finish(size_.lane), counted = layer_->AwaitCounts();
+  return finished.ok() ? counted : finished;
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,

@@ -140,6 +140,14 @@ class Runner final : public GraphRunner {
       if (op != nullptr && !op->shared) context_.device.Wait(stream, *ended_[id]);
     }
   }
+  void HoldForCounts(Stream& stream) override {
+    const TaskRange range = TasksOf(graph_, Phase::kForward);
+    for (TaskId id = range.first; id < range.end; ++id) {
+      const TaskOp& op = graph_.tasks[id].op;
+      const bool counts = std::holds_alternative<GateOp>(op) || std::holds_alternative<AssignSlotsOp>(op);
+      if (counts) context_.device.Wait(stream, *ended_[id]);
+    }
+  }
   void UseGradientPlace(int place) override { gradient_place_ = place; }
   void RecordAnew(Phase phase, int place) override {
     RecordingOf(phase, place) = nullptr;

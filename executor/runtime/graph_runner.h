@@ -131,6 +131,8 @@ class GraphRunner {
   // Holds `stream` until the experts have computed the gradients of their inputs in the backward pass that was queued
   // last. On devices that keep no work (Device::Capture): others record these points for themselves.
   virtual void HoldForExperts(Stream& stream) = 0;
+  // Likewise until the last forward pass of a part has written CarriedMemory::now.
+  virtual void HoldForCounts(Stream& stream) = 0;
   // Backward work is taken down once for each place where its gradients lie (Kernels::UseDeviceMemory), of which
   // `place` is the one from now on.
   static constexpr int kGradientPlaces = 4;

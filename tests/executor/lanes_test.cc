@@ -32,9 +32,9 @@ struct MicroBatch {
         there(RowBytesOf(rows.input, layer)),
         back(RowBytesOf(rows.output_gradient, layer)) {}
 
+  int Tokens() const { return static_cast<int>(rows.input.size()) / layer.model_dim; }
   TrainingLayer::Pass Forward(TrainingLayer& moe, Lane lane) {
-    const int tokens = static_cast<int>(rows.input.size()) / layer.model_dim;
-    auto pass = moe.Forward(tokens, there, there, weights, lane);
+    auto pass = moe.Forward(Tokens(), there, there, weights, lane);
     MOEPLAN_CHECK(pass.ok());
     return *std::move(pass);
   }
@@ -155,6 +155,83 @@ TEST(LanesTest, ALaneThatIsHeldUpHoldsUpNoOther) {
       two.ExpectAlike(InLine(**moe, plan, rank, 2));
     });
   }
+}
+
+// Two parts of a source batch, the first ten rows and the rest, each on a lane, and the same in line.
+struct Parts {
+  Parts(TrainingLayer& moe, MicroBatch& of, bool on_lanes) : batch(of), parts(of.Tokens()) {
+    for (const int part : {0, 1}) {
+      const Lane lane = !on_lanes ? Lane::kInLine : part == 0 ? Lane::kFirst : Lane::kSecond;
+      auto pass = moe.Forward(part == 0 ? kFirst : of.Tokens() - kFirst, Rows(batch.there, part),
+                              Rows(batch.there, part), batch.weights, parts, lane);
+      MOEPLAN_CHECK(pass.ok());
+      passes.push_back(*std::move(pass));
+    }
+  }
+
+  std::span<std::byte> Rows(Bytes& rows, int part) const {
+    const size_t first = rows.size() / batch.Tokens() * kFirst;
+    return part == 0 ? std::span(rows).first(first) : std::span(rows).subspan(first);
+  }
+  Status Finish(int part) { return passes[part].Finish(); }
+  Status Backward(int part) {
+    return passes[part].Backward(Rows(batch.back, part), Rows(batch.back, part), &batch.gradients, batch.gate_gradient);
+  }
+
+  static constexpr int kFirst = 10;
+  MicroBatch& batch;
+  BatchInParts parts;
+  std::vector<TrainingLayer::Pass> passes;
+};
+
+TEST(LanesTest, PartsOnLanesAreThoseInLine) {
+  for (const Family family : kFamilies) {
+    LayerPlan with_losses = PlanOf(family);
+    with_losses.workload.layer.aux_loss_coefficient = 0.1;
+    for (const LayerPlan& plan : {PlanOf(family), with_losses, Dropless(PlanOf(family))}) {
+      SCOPED_TRACE(std::string(Name(family)));
+      OnEveryRank([&](HostRank& host, int rank) {
+        const auto moe = TrainingLayer::Make(plan, host.runtime());
+        ASSERT_TRUE(moe.ok()) << moe.status().message();
+        for (uint64_t seed = 1; seed < 4; ++seed) {
+          MicroBatch on_lanes(plan, rank, seed), in_line(plan, rank, seed);
+          {
+            Parts parts(**moe, on_lanes, /*on_lanes=*/true);
+            for (const int part : {0, 1}) EXPECT_EQ(parts.Finish(part), OkStatus());
+            for (const int part : {1, 0}) {
+              EXPECT_EQ(parts.Backward(part), OkStatus());
+              EXPECT_EQ(parts.Finish(part), OkStatus()) << "both add to the same gradients";
+            }
+          }
+          Parts parts(**moe, in_line, /*on_lanes=*/false);
+          for (const int part : {1, 0}) EXPECT_EQ(parts.Backward(part), OkStatus());
+          on_lanes.ExpectAlike(in_line);
+        }
+      });
+    }
+  }
+}
+
+TEST(LanesTest, APartWhoseRowsAreHeldUpHoldsUpNoOther) {
+  const LayerPlan plan = ExpertParallelPlan();
+  OnEveryRank([&](HostRank& host, int rank) {
+    const auto moe = TrainingLayer::Make(plan, host.runtime());
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    {
+      // Communicators are made.
+      MicroBatch one(plan, rank, 1), two(plan, rank, 2);
+      TrainingLayer::Pass first = one.Forward(**moe, Lane::kFirst), second = two.Forward(**moe, Lane::kSecond);
+    }
+    MicroBatch batch(plan, rank, 1), in_line(plan, rank, 1);
+    RankStreams& streams = host.runtime().streams(Lane::kFirst);
+    Gate within(streams[StreamKind::kIntraNode]), between(streams[StreamKind::kInterNode]);
+    Parts parts(**moe, batch, /*on_lanes=*/true);
+    EXPECT_EQ(parts.Finish(1), OkStatus());
+    within.Open(), between.Open();
+    EXPECT_EQ(parts.Finish(0), OkStatus());
+    Parts expected(**moe, in_line, /*on_lanes=*/false);
+    EXPECT_EQ(batch.there, in_line.there);
+  });
 }
 
 TEST(LanesTest, APassThatGoesHasDoneWhatWasQueued) {
