@@ -15,8 +15,9 @@ from moeplan.torch.graph_writer import written
 from moeplan.torch.operator_times import Operator, OperatorTimes
 from moeplan.torch.operators import Operators
 from moeplan.torch.paced_step import PacedStep
+from moeplan.torch.step_inputs import Inputs, Loss
 from moeplan.torch.traced import Traced, remember
-from moeplan.torch.tracer import Inputs, Loss, trace
+from moeplan.torch.tracer import trace
 from moeplan.torch.world import World
 
 _RUNS = 5

@@ -9,7 +9,8 @@ does with gradients of parameters stays as it is: sums over several uses, hooks,
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+import contextlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -57,8 +58,31 @@ class Deferred:
         return [sums.get(id(parameter)) for parameter in self.parameters]
 
 
-# By path of a module: what its next forward pass leaves its weight gradients to, and the tensor that stands for that.
-Slots = Dict[str, Tuple[Deferred, torch.Tensor]]
+class Slots(Dict[str, Tuple[Deferred, torch.Tensor]]):
+    """By path of a module: what its next forward pass leaves its weight gradients to, and the tensor that stands for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False  # Modules compute their weight gradients at once.
+        self._taken: set[str] | None = None
+
+    def take(self, path: str) -> tuple[Deferred, torch.Tensor] | None:
+        """What the pass has that begins now; for nobody else, unless it is one of several parts."""
+        if self._taken is None:
+            return self.pop(path, None)
+        self._taken.add(path)
+        return self.get(path)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Inside, passes of a module are parts of one."""
+        self._taken = set()
+        try:
+            yield
+        finally:
+            for path in self._taken:
+                self.pop(path, None)
+            self._taken = None
 
 
 class _Collect(torch.autograd.Function):

@@ -6,128 +6,20 @@ import contextlib
 import ctypes
 import sys
 import weakref
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
 from moeplan.errors import InvalidInput, UnavailableHere, mismatch
 from moeplan.torch.deferred import Use
-from moeplan.torch.layer_schedule import Beside, LayerSchedule
+from moeplan.torch.layer_functions import BatchInParts, Begin, Call, Run, UnderWay
 from moeplan.torch.passes import Pass, Passes, Reused
 from moeplan.torch.placement import busiest_ratio, planned_shares
 from moeplan.torch.plan import fields_of, read_plan
 from moeplan.torch.sharded_weights import ShardedWeights
 from moeplan.torch.side_by_side import lane, others_turn
 from moeplan.torch.world import World
-
-
-class _Call(NamedTuple):
-    """A forward pass that autograd is to know. ``beside``: what runs while its backward pass is under way; ``waits``: where
-    its weight gradients are left."""
-
-    layer: MoELayer
-    batch: BatchInParts | None
-    needed: bool
-    lane: int
-    beside: Beside | None = None
-    waits: Use | None = None
-
-
-def _go_forward(ctx: Any, call: _Call, x: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    output = torch.empty_like(x)
-    ctx.layer = call.layer
-    ctx.under_way = call.layer._forward(call, x, output, parameters)
-    ctx.under_way.over = not call.needed
-    ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
-    return output
-
-
-class _Run(torch.autograd.Function):
-    """The layer as a function of its input and its parameters. ``token``: stands for those of the experts where their
-    gradients are left (``Deferred.open``)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, call: _Call, token: torch.Tensor | None, x: torch.Tensor, *parameters: torch.Tensor
-    ) -> torch.Tensor:
-        output = _go_forward(ctx, call, x, parameters)
-        ctx.beside = call.beside
-        if call.lane != 0:
-            with call.layer.world._behind_stream():
-                ctx.under_way.finish()
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
-        ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
-        if ctx.beside is not None:
-            ctx.beside.run(lambda: ctx.layer._await_experts(ctx.under_way))
-        return (None, None, *ctx.layer._end_backward(ctx.under_way))
-
-
-class _Begin(torch.autograd.Function):
-    """The layer's forward pass, whose rows are there once `_End` has taken them. Going back it finishes what that began."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        output = _go_forward(ctx, call, x, parameters)
-        call.layer._passes.begun = ctx.under_way
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        _ = ctx.saved_tensors  # Raises where they have changed.
-        others_turn()
-        return (None, *ctx.layer._end_backward(ctx.under_way))
-
-
-class _End(torch.autograd.Function):
-    """Its input once that is there."""
-
-    @staticmethod
-    def forward(ctx: Any, layer: MoELayer, under_way: Pass, rows: torch.Tensor) -> torch.Tensor:
-        ctx.layer = layer
-        ctx.under_way = under_way
-        ctx.save_for_backward(rows.new_empty(0))  # So that autograd tells who goes back twice.
-        with layer.world._behind_stream():
-            under_way.finish()
-        layer._passes.last = under_way  # The other part may have begun one meanwhile.
-        ctx.mark_dirty(rows)
-        return rows
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        _ = ctx.saved_tensors
-        ctx.layer._begin_backward(ctx.under_way, gradient.contiguous())
-        return None, None, gradient  # Nobody reads it: that of the layer's input is still being written.
-
-
-class BatchInParts:
-    """One source batch whose tokens come in parts: called with the next of them, it gives their rows of the output.
-
-    Outputs, dropped pairs and gradients (summed over the parts; those of the router's losses, too) are those of all tokens
-    in one call: capacity is that of all, and how many pairs have chosen each expert goes from a part to the next. Where the
-    layer's aux-loss coefficient is not 0, no part goes back before the last was forward. ``router_statistics``, ``aux_loss``
-    and ``last_timeline`` of the layer are those of the last part. Under activation checkpointing keep the whole batch inside:
-    each call is the next part, so the second forward of a single part would be taken for another. Collective: every rank
-    cuts its batch alike. Raises InvalidInput where the gate looks at the whole batch, and for tokens too many.
-    """
-
-    def __init__(self, layer: MoELayer, tokens: int) -> None:
-        self.layer = layer
-        self._handle = library.create("batch_create", layer._open(), tokens)
-        self._free = weakref.finalize(self, library.function("batch_free"), self._handle)
-        self._free.atexit = False
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., M] in, the same shape out."""
-        return self.layer._run(x, self)
 
 
 class MoELayer(ShardedWeights):
@@ -262,6 +154,23 @@ class MoELayer(ShardedWeights):
         return BatchInParts(self, tokens)
 
     def _run(self, x: torch.Tensor, batch: BatchInParts | None) -> torch.Tensor:
+        schedule = self._passes.schedule
+        if lane() != 0:
+            if schedule is not None:
+                raise mismatch("side_by_side", "a layer that runs under a schedule", "parts outside of moeplan.torch.scheduled")
+            begun = self._begin(x, batch, lane())
+            others_turn()
+            return begun.end()
+        output: torch.Tensor = Run.apply(*self._call(x, batch, 0 if schedule is None else schedule.lane))
+        return output
+
+    def _begin(self, x: torch.Tensor, batch: BatchInParts | None, on_lane: int) -> UnderWay:
+        rows = Begin.apply(*self._call(x, batch, on_lane))
+        under_way, self._passes.begun = self._passes.begun, None
+        return UnderWay(self, under_way, rows)
+
+    def _call(self, x: torch.Tensor, batch: BatchInParts | None, on_lane: int) -> tuple[Any, ...]:
+        """The arguments of ``Run`` and ``Begin``."""
         if x.device != self.world.device:
             raise mismatch("input", f"a tensor on {x.device}", f"one on {self.world.device}, the device of moeplan.torch.init")
         if x.dtype != self.dtype:
@@ -270,28 +179,22 @@ class MoELayer(ShardedWeights):
             raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
         parameters = [getattr(self, name) for name in self._names]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
-        x = x.contiguous()
-        schedule = self._passes.schedule
-        if schedule is not None:
-            return self._run_scheduled(schedule, _Call(self, batch, needed, schedule.lane), x, parameters)
-        if lane() == 0:
-            return _Run.apply(_Call(self, batch, needed, 0), None, x, *parameters)
-        rows = _Begin.apply(_Call(self, batch, needed, lane()), x, *parameters)
-        under_way, self._passes.begun = self._passes.begun, None
-        others_turn()
-        return _End.apply(self, under_way, rows)
+        call, token = self._scheduled(Call(self, batch, needed, on_lane))
+        return (call, token, x.contiguous(), *parameters)
 
-    def _run_scheduled(
-        self, schedule: LayerSchedule, call: _Call, x: torch.Tensor, parameters: list[torch.Tensor]
-    ) -> torch.Tensor:
-        if lane() != 0:
-            raise mismatch("side_by_side", "a layer that runs under a schedule", "parts outside of moeplan.torch.scheduled")
-        experts = self._expert_parameters()
-        deferred, token = schedule.own(experts)
+    def _scheduled(self, call: Call) -> tuple[Call, torch.Tensor | None]:
+        """The call under the layer's schedule, and the tensor that stands for weights whose gradients it leaves."""
+        schedule = self._passes.schedule
+        if schedule is None:
+            return call, None
+        experts, batch = self._expert_parameters(), call.batch
+        left_to = batch.left_to if batch is not None and batch.left_to is not None else schedule.own(experts)
+        if batch is not None:
+            batch.left_to = left_to
+        deferred, token = left_to
         if deferred is not None:
             call = call._replace(waits=Use(deferred, *experts))
-        call = call._replace(beside=schedule.begin())
-        return _Run.apply(call, token, x, *parameters)
+        return call._replace(beside=schedule.begin()), token
 
     def _expert_parameters(self) -> list[torch.Tensor]:
         return [getattr(self, name) for name in self._names if name not in library.ROUTER]
@@ -317,7 +220,7 @@ class MoELayer(ShardedWeights):
         return self._handle
 
     def _forward(
-        self, call: _Call, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
+        self, call: Call, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
     ) -> Pass:
         handle, passes, batch = self._open(), self._passes, call.batch
         if passes.last is not None and passes.last.over:

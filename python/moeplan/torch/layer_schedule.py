@@ -57,7 +57,7 @@ class LayerSchedule:
     def own(self, parameters: Iterable[torch.Tensor]) -> tuple[Deferred | None, torch.Tensor | None]:
         """Where the layer leaves its own weight gradients, and the tensor that stands for that; nothing where they come at
         once."""
-        deferred, token = self._slots.pop(self._experts, (None, None)) if self._experts else (None, None)
+        deferred, token = (self._slots.take(self._experts) if self._experts else None) or (None, None)
         if deferred is None or not torch.is_grad_enabled():
             return None, None
         wanted = {id(one) for one in parameters if one.requires_grad}

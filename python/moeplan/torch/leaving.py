@@ -34,7 +34,9 @@ class Leaving:
             del self.module.forward
 
     def _run(self, *arguments: Any, **keywords: Any) -> Any:
-        slot = self._slots.pop(self._path, None)
+        if self._slots.closed:
+            return self._forward(*arguments, **keywords)
+        slot = self._slots.take(self._path)
         own = [one for one in self.module._parameters.values() if one is not None]
         if not torch.is_grad_enabled() or not any(one.requires_grad for one in own):
             return self._forward(*arguments, **keywords)

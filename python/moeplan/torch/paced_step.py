@@ -17,8 +17,8 @@ from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.operator_times import Operator
 from moeplan.torch.operators import Operators
+from moeplan.torch.step_inputs import part_of
 from moeplan.torch.traced import Constant, Given, Instruction, Read, Source, Traced, Weight, flat_tensors
-from moeplan.torch.tracer import part_of
 
 
 class _Went(NamedTuple):

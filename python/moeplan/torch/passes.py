@@ -46,7 +46,7 @@ class Passes:
 
     def __init__(self) -> None:
         self.last: Pass | None = None
-        self.begun: Pass | None = None  # Until `_End` has it.
+        self.begun: Pass | None = None  # Until `End` has it.
         self.deferred: list[Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
         self.schedule: Any = None  # The LayerSchedule that the layer runs under.

@@ -7,11 +7,13 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 
-from moeplan.errors import UnavailableHere, mismatch
+from moeplan.errors import mismatch
 from moeplan.torch.deferred import Slots
+from moeplan.torch.forward_in_parts import ForwardInParts
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.layer_schedule import LayerSchedule
 from moeplan.torch.leaving import Leaving
+from moeplan.torch.ranges import Partition
 from moeplan.torch.replace import ReplacedBlock
 
 WEIGHT_GRADIENTS, PARTITION = "weight-gradients", "partition"
@@ -23,41 +25,45 @@ _EXCHANGES = (".all_to_all2.dx", ".all_to_all1.dx")  # In the order of a backwar
 def scheduled(model: torch.nn.Module, answer: Any, *, without: str | Sequence[str] = ()) -> Iterator[None]:
     """Steps that run inside follow the plan of ``answer``: that of ``moeplan plan --graph --json``, as a dict or an Answer.
 
-    Weight gradients run while the exchange that the plan names for them is under way; losses and gradients are those
-    without. The model's modules, parameters and hooks are the same, inside and after. ``without``: "weight-gradients" or
-    "partition", or both: what of the plan is left. Backward passes of what went forward inside may come after the end,
-    unless activation checkpointing has modules compute again.
+    Weight gradients run while the exchange that the plan names for them is under way, and the plan's ranges of the forward
+    pass run in parts along the batch, of which one computes while the rows of another are on their way. Losses and gradients
+    are those without, rounding aside. The model's modules, parameters and hooks are the same, inside and after. ``without``:
+    "weight-gradients" or "partition", or both: what of the plan is left. Backward passes of what went forward inside may come
+    after the end, unless activation checkpointing has modules compute again.
 
     An instruction is a module by its path; the weight gradient of module M is M.dw, of an MoELayer at path P P.gate.dw and
     P.experts.dw, and its exchanges going back P.all_to_all2.dx and P.all_to_all1.dx. One backward pass of a layer has
-    both exchanges: what the first hides runs at once, and what the second hides once the experts have computed. Gradients of a gate, and of experts beside
-    an exchange of their own layer, run in the layer's own backward pass. Under activation checkpointing with
-    ``use_reentrant`` weight gradients run at once.
+    both exchanges: what the first hides runs at once, and what the second hides once the experts have computed. Gradients of
+    a gate, and of experts beside an exchange of their own layer, run in the layer's own backward pass. Under activation
+    checkpointing with ``use_reentrant`` weight gradients run at once.
 
-    Raises InvalidInput, and changes nothing, for an id that the model has not; UnavailableHere for a part of the plan that
-    this version does not run. A module whose weight gradients cannot wait is refused by its first forward pass. Collective:
-    all ranks enter with the same plan. Not inside of ``side_by_side`` or ``micro_batches``.
+    With ranges, the forward pass that wants gradients runs from a trace, which the first pass makes with inputs of such
+    shapes (``moeplan.torch.capture`` says what a trace can hold, and takes the same names). It calls the modules that are one
+    operation, and their hooks; whatever else a forward pass reads or does, such as a setting, is that of the traced pass, and
+    weight gradients of modules that are several operations come at once. An MoELayer runs in parts as a whole; its statistics are those of the last part. Backward passes of parts take turns as well.
+
+    Raises InvalidInput, and changes nothing, for an id of a weight gradient or exchange that the model has not. The first
+    forward pass raises for a module whose weight gradients cannot wait, and for a range that the model has not or that cannot
+    be cut. Collective: all ranks enter with the same plan. Not inside of ``side_by_side`` or ``micro_batches``.
     """
     left_out = {without} if isinstance(without, str) else set(without)
     if left_out - {WEIGHT_GRADIENTS, PARTITION}:
         raise mismatch("without", repr(without), f'"{WEIGHT_GRADIENTS}", "{PARTITION}" or both')
     plan = _read(answer)
-    if plan.partitions and PARTITION not in left_out:
-        raise UnavailableHere(
-            f"{_PLACE}.partitions: found {plan.partitions} ranges of the forward pass in parts, expected none, as this version "
-            f'runs weight gradients alone; without="{PARTITION}" runs these',
-            code="UNIMPLEMENTED",
-        )
     pairs = [] if WEIGHT_GRADIENTS in left_out else _resolved(model, plan)
+    partitions = [] if PARTITION in left_out else plan.partitions
     _refuse_twice(model)
     with contextlib.ExitStack() as changes:
-        _enter(changes, pairs)
+        slots = Slots()
+        _enter(changes, pairs, slots)
+        if partitions:
+            changes.callback(ForwardInParts(*_inside(model, partitions), slots).end)
         yield
 
 
 class _Plan(NamedTuple):
     weight_gradients: list[tuple[str, str]]  # Instructions with the exchanges that hide them, in the plan's order.
-    partitions: int
+    partitions: list[Partition]
 
 
 class _Pair(NamedTuple):
@@ -88,7 +94,27 @@ def _read(answer: Any) -> _Plan:
         raise mismatch(f"{_PLACE}.weightGradients", f"{twice[0]} twice", "each instruction once")
     # Those that the order has not stay where they are in the list.
     found.sort(key=lambda names: order.get(names[0], -1))
-    return _Plan(found, len(lancet.get("partitions", [])))
+    return _Plan(found, [_partition(i, entry) for i, entry in enumerate(lancet.get("partitions", []))])
+
+
+def _partition(number: int, entry: Any) -> Partition:
+    place = f"{_PLACE}.partitions[{number}]"
+    first, last, parts = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("first", "last", "parts"))
+    if not isinstance(first, str) or not isinstance(last, str) or not isinstance(parts, int) or parts < 1:
+        raise mismatch(place, repr(entry), 'an object with "first", "last" and "parts" of at least 1')
+    return Partition(first, last, parts, place)
+
+
+def _inside(model: torch.nn.Module, partitions: Sequence[Partition]) -> tuple[torch.nn.Module, list[Partition]]:
+    """What DistributedDataParallel wraps, whose own call prepares its reduction, and the names there."""
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return model, list(partitions)
+    inside = [one._replace(first=_without_module(one.first), last=_without_module(one.last)) for one in partitions]
+    return model.module, inside
+
+
+def _without_module(name: str) -> str:
+    return name[len("module.") :] if name.startswith("module.") else name
 
 
 def _resolved(model: torch.nn.Module, plan: _Plan) -> list[_Pair]:
@@ -150,9 +176,8 @@ def _refuse_twice(model: torch.nn.Module) -> None:
             raise mismatch("scheduled", f"{path}, which runs under a schedule already", "one schedule at a time")
 
 
-def _enter(changes: contextlib.ExitStack, pairs: Sequence[_Pair]) -> None:
+def _enter(changes: contextlib.ExitStack, pairs: Sequence[_Pair], slots: Slots) -> None:
     """Changes what the plan names; ``changes`` takes all back."""
-    slots: Slots = {}
     lanes = _lanes(pairs)
     for layer in lanes:
         experts = next((pair.path for pair in pairs if pair.of_experts and pair.module is layer), "")

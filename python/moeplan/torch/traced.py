@@ -6,6 +6,7 @@ with it what to run for an id of the plan. Pure; any thread.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -186,9 +187,10 @@ class Instruction:
 class Traced:
     """One step of a model: forward pass and loss, as instructions in the order in which they run.
 
-    ``batch``: the samples of the traced inputs, which lie along the first dimension. ``loss``: the scalar that goes back.
-    ``model_outputs``: what the model gave, with a Source for each tensor; instructions after ``model_ends`` belong to the
-    loss. ``part``: how many samples the second trace had, 0 where the batch could not be cut.
+    ``batch``: the samples of the traced inputs, which lie along the first dimension. ``loss``: the scalar that goes back,
+    None of a forward pass alone. ``model_outputs``: what the model gave, with a Source for each tensor (``rebuilt``);
+    instructions after ``model_ends`` belong to the loss. ``part``: how many samples the second trace had, 0 where the batch
+    could not be cut.
     """
 
     calls: list[Call]
@@ -196,7 +198,7 @@ class Traced:
     parameters: dict[str, torch.nn.Parameter]
     batch: int
     part: int
-    loss: Source
+    loss: Optional[Source]
     model_outputs: Any
     model_ends: int
     by_id: dict[str, Instruction] = field(default_factory=dict)
@@ -254,6 +256,45 @@ def traced_of(model: torch.nn.Module) -> Traced:
     return _traced[model]
 
 
+# ---- What a model gives.
+
+
+class Like(NamedTuple):
+    """An object that holds tensors, such as a model's output class: ``empty`` has its other fields."""
+
+    empty: Any
+    tensors: dict[str, Any]
+
+
+def unbuilt(output: Any, source_of: Callable[[torch.Tensor], Any]) -> Any:
+    """The nest with a Source for each tensor."""
+    if isinstance(output, torch.Tensor):
+        return source_of(output)
+    is_plain = type(output) in (tuple, list, dict) or hasattr(output, "_fields") or not hasattr(output, "__dict__")
+    if is_plain:
+        return mapped(lambda leaf: source_of(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
+    fields = output if isinstance(output, dict) else vars(output)
+    held = {name: one for name, one in fields.items() if any(isinstance(leaf, torch.Tensor) for leaf in leaves(one))}
+    return Like(_with(output, dict.fromkeys(held)), {name: unbuilt(one, source_of) for name, one in held.items()})
+
+
+def rebuilt(output: Any, value_of: Callable[[Source], torch.Tensor]) -> Any:
+    """What ``unbuilt`` had, with other tensors in it."""
+    if isinstance(output, Like):
+        return _with(output.empty, {name: rebuilt(one, value_of) for name, one in output.tensors.items()})
+    return mapped(lambda leaf: value_of(leaf) if isinstance(leaf, _SOURCES) else leaf, output)
+
+
+def _with(like: Any, fields: dict[str, Any]) -> Any:
+    made = copy.copy(like)
+    for name, value in fields.items():
+        if isinstance(made, dict):
+            made[name] = value
+        else:
+            setattr(made, name, value)
+    return made
+
+
 # ---- Nested arguments.
 
 
@@ -280,6 +321,8 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def sources_of(value: Any) -> Iterator[Source]:
+    if isinstance(value, Like):
+        return (source for one in value.tensors.values() for source in sources_of(one))
     return (leaf for leaf in leaves(value) if isinstance(leaf, _SOURCES))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from moeplan.torch import operations
 from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
+from moeplan.torch.step_inputs import Arguments, Inputs, Loss, batch_of, called, loss_of, part_of
 from moeplan.torch.traced import (
     BatchSize,
     ByBatch,
@@ -36,10 +37,8 @@ from moeplan.torch.traced import (
     leaves,
     mapped,
     sources_of,
+    unbuilt,
 )
-
-Inputs = Union[torch.Tensor, tuple, list, dict]
-Loss = Optional[Callable[..., torch.Tensor]]
 
 
 def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
@@ -49,52 +48,46 @@ def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
     Every MoELayer runs once, forward, so all ranks of the job call it together. Raises InvalidInput, naming the module
     or function and where it is, for what a training graph cannot hold.
     """
+
+    def go(tape: _Tape) -> tuple[Any, Optional[Source]]:
+        output = called(model, tape.inputs)
+        # A loss may look at targets of the whole batch, and mixes samples in any case.
+        return output, (None if tape.first else tape.loss_of(loss, output))
+
+    return _traced(model, inputs, go)
+
+
+def trace_forward(model: nn.Module, arguments: Arguments, forward: Callable[..., Any]) -> Traced:
+    """The same of a forward pass alone: of ``forward(*arguments.args, **arguments.kwargs)``, the model's own."""
+
+    def go(tape: _Tape) -> tuple[Any, Optional[Source]]:
+        args, kwargs = tape.inputs
+        return forward(*args, **kwargs), None
+
+    return _traced(model, arguments, go)
+
+
+def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Optional[Source]]]) -> Traced:
+    """Both runs. ``go``: calls the model, gives what it gave and the Source of a loss."""
     batch = batch_of(inputs)
     whole = _Tape(model, inputs, batch, None)
+    output, loss = whole.run(go)
     part = batch // 2
-    output, found = whole.run(loss)
     if part > 0:
-        _Tape(model, part_of(inputs, batch, -part), part, whole).run(loss)
+        _Tape(model, part_of(inputs, batch, -part), part, whole).run(go)
     for call in whole.calls:
         call.values = []
+    kept = [*sources_of(output), *([] if loss is None else [loss])]
     return Traced(
         calls=whole.calls,
-        instructions=instructions_of(whole.calls, sources_of((output, found))),
+        instructions=instructions_of(whole.calls, kept),
         parameters=dict(model.named_parameters()),
         batch=batch,
         part=part,
-        loss=found,
+        loss=loss,
         model_outputs=output,
         model_ends=whole.model_ends,
     )
-
-
-def batch_of(inputs: Inputs) -> int:
-    """The samples: the first dimension of the first tensor."""
-    tensors = [one for one in flat_tensors(inputs) if one.dim() > 0]
-    if not tensors:
-        raise mismatch("inputs", "no tensor", "the model's inputs, with samples along their first dimension")
-    return tensors[0].shape[0]
-
-
-def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
-    """The first ``part`` samples, or the last ``-part``, of every tensor that has ``batch`` along its first dimension."""
-    samples = slice(part, None) if part < 0 else slice(part)
-
-    def cut(value: Any) -> Any:
-        has_samples = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
-        return value[samples] if has_samples else value
-
-    return mapped(cut, inputs)
-
-
-def called(model: nn.Module, inputs: Inputs) -> Any:
-    """What the model gives; inside of DistributedDataParallel, which would wait for gradients."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
 
 
 class _Tape:
@@ -114,16 +107,19 @@ class _Tape:
 
     # ---- A run.
 
-    def run(self, loss: Loss) -> tuple[Any, Any]:
-        """What the model gave and its loss, as Sources; of a part the model alone runs."""
+    def run(self, go: Callable[[_Tape], tuple[Any, Optional[Source]]]) -> tuple[Any, Optional[Source]]:
+        """What ``go`` gives, with a Source for each tensor of the model's output; of a part nothing, without gradients."""
         with torch.set_grad_enabled(self.first is None), _modules_through(self), _Functions(self):
-            output = called(self.model, self.inputs)
+            output, loss = go(self)
+        if loss is None:
             self.model_ends = len(self.calls)
-            if self.first is not None:
-                return None, None  # A loss may look at targets of the whole batch, and mixes samples in any case.
-            self._stack = ["loss"]
-            scalar = loss_of(loss, output, self.inputs)
-        return self._encoded(output, "the model's output"), self._loss_source(scalar)
+        return (None if self.first else unbuilt(output, lambda one: self._source_of(one, "the model's output"))), loss
+
+    def loss_of(self, loss: Loss, output: Any) -> Source:
+        """What follows belongs to the loss."""
+        self.model_ends = len(self.calls)
+        self._stack = ["loss"]
+        return self._loss_source(loss_of(loss, output, self.inputs))
 
     def _loss_source(self, scalar: Any) -> Source:
         if not isinstance(scalar, torch.Tensor) or scalar.numel() != 1:
@@ -326,31 +322,6 @@ def _reads(call: Call) -> list[Read]:
 def _plain(value: Any) -> Any:
     """The tensors of an object, such as a model's output, as a list."""
     return flat_tensors(value) if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, dict)) else value
-
-
-def loss_of(loss: Loss, output: Any, inputs: Inputs) -> Any:
-    """``loss(output)``, or ``loss(output, inputs)`` where it takes two; None: what the model calls its loss."""
-    if loss is not None:
-        return loss(output, inputs) if _takes_two(loss) else loss(output)
-    if isinstance(output, torch.Tensor):
-        return output
-    if hasattr(output, "loss"):
-        return output.loss
-    scalars = [one for one in flat_tensors(output) if one.numel() == 1]
-    return scalars[0] if scalars else output
-
-
-def _takes_two(loss: Callable[..., Any]) -> bool:
-    try:
-        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
-    except (TypeError, ValueError):
-        return False
-    needed = [
-        one
-        for one in signature.parameters.values()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-    ]
-    return len(needed) == 2
 
 
 def _memory(tensor: torch.Tensor) -> int:

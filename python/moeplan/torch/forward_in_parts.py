@@ -1,0 +1,320 @@
+"""A model's forward pass with ranges of it in parts: while the rows of one part's MoE layers are on their way, the next
+part computes.
+
+The model's own forward runs once for each shape of its inputs, to be traced (tracer.py). Then its calls run from the trace,
+those of a range for one part of the batch after the other. The parts take turns at every MoELayer. Each is an ordinary part
+of autograd's graph, so their backward passes take turns there, too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any, Callable, Iterator, Sequence
+
+import torch
+
+from moeplan.errors import mismatch
+from moeplan.torch.deferred import Slots
+from moeplan.torch.layer_functions import BatchInParts
+from moeplan.torch.ranges import Partition, Range, steps_of
+from moeplan.torch.side_by_side import lane
+from moeplan.torch.step_inputs import Arguments
+from moeplan.torch.traced import (
+    BatchSize,
+    Call,
+    Constant,
+    Given,
+    Instruction,
+    Read,
+    Source,
+    Traced,
+    Weight,
+    flat_tensors,
+    leaves,
+    rebuilt,
+    sources_of,
+)
+from moeplan.torch.tracer import trace_forward
+
+_MOST_PROGRAMS = 8
+
+
+class ForwardInParts:
+    """Makes ``model`` run its forward passes under ``partitions`` where gradients are wanted. After ``end`` it is as ever.
+
+    What the forward pass reads beside tensors, such as settings and sizes, is that of the first pass with inputs of such
+    shapes, in such modes; a buffer that has changed has it traced again.
+    """
+
+    def __init__(self, model: torch.nn.Module, partitions: Sequence[Partition], slots: Slots) -> None:
+        self._model = model
+        self._partitions = partitions
+        self._slots = slots
+        self._programs: OrderedDict[Any, _Program] = OrderedDict()
+        self._own = "forward" in vars(model)  # Somebody else has replaced it before.
+        self._forward = model.forward
+        model.forward = self._run  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        if self._own:
+            self._model.forward = self._forward  # type: ignore[method-assign]
+        else:
+            del self._model.forward
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        if lane() != 0:
+            raise mismatch("side_by_side", "a model that runs under a schedule", "parts outside of moeplan.torch.scheduled")
+        arguments = Arguments(args, kwargs)
+        return self._program(arguments).run(flat_tensors(arguments), self._slots)
+
+    def _program(self, arguments: Arguments) -> _Program:
+        key = self._key(arguments)
+        known = self._programs.get(key)
+        if known is None or known.is_stale():
+            known = self._programs[key] = _Program(self._model, self._trace(arguments), self._partitions)
+            while len(self._programs) > _MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return known
+
+    def _trace(self, arguments: Arguments) -> Traced:
+        self._slots.closed = True
+        try:
+            return trace_forward(self._model, arguments, self._forward)
+        finally:
+            self._slots.closed = False
+            self._slots.clear()  # The traced layers have made room there.
+
+    def _key(self, arguments: Arguments) -> Any:
+        """Whether two forward passes call the same."""
+        given = tuple(
+            (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) if isinstance(leaf, torch.Tensor) else repr(leaf)
+            for leaf in leaves(arguments)
+        )
+        modes = tuple(module.training for module in self._model.modules())
+        learns = tuple((id(one), one.requires_grad) for one in self._model.parameters())
+        return given, tuple(arguments.kwargs), modes, learns
+
+
+class _Program:
+    """The traced calls, and how they run."""
+
+    def __init__(self, model: torch.nn.Module, traced: Traced, partitions: Sequence[Partition]) -> None:
+        _refuse_hooks(model, traced)
+        self._traced = traced
+        kept = [source for source in sources_of(traced.model_outputs) if isinstance(source, Read)]
+        self._steps = steps_of(traced, partitions, kept)
+        self._frees = self._last_uses(set(kept))
+        constants = {id(one.tensor): one.tensor for call in traced.calls for one in call.sources if isinstance(one, Constant)}
+        self._constants = [(one, one._version) for one in constants.values() if not one.is_inference()]
+        self._model = model
+        self._buffers = [id(one) for one in model.buffers()]
+
+    def is_stale(self) -> bool:
+        """Whether what the trace took as constant has changed."""
+        changed = any(tensor._version != version for tensor, version in self._constants)
+        return changed or [id(one) for one in self._model.buffers()] != self._buffers
+
+    def run(self, given: list[torch.Tensor], slots: Slots) -> Any:
+        values = _Values(self._traced, given)
+        for step, done in zip(self._steps, self._frees):
+            if isinstance(step, Range):
+                _RangeRun(step, values, slots).run()
+            else:
+                values.keep(step, values.of_whole(step))
+            values.forget(done)
+        return rebuilt(self._traced.model_outputs, values.whole)
+
+    def _last_uses(self, kept: set[Read]) -> list[list[Read]]:
+        """By step: what nobody reads behind it."""
+        last: dict[Read, int] = {}
+        for i, step in enumerate(self._steps):
+            members = [*step.before, *step.instructions] if isinstance(step, Range) else [step]
+            for one in members:
+                last.update(dict.fromkeys([*one.reads, *one.outputs], i))
+        frees: list[list[Read]] = [[] for _ in self._steps]
+        for read, i in last.items():
+            if read not in kept:
+                frees[i].append(read)
+        return frees
+
+
+def _refuse_hooks(model: torch.nn.Module, traced: Traced) -> None:
+    leaf = {id(call.target) for call in traced.calls if call.is_module}
+    for path, module in model.named_modules():
+        if module is not model and id(module) not in leaf and (module._forward_hooks or module._forward_pre_hooks):
+            raise mismatch(path, "forward hooks", "none on modules whose own calls run in parts, or the plan without its partitions")
+
+
+class _Values:
+    """The tensors of a forward pass under way."""
+
+    def __init__(self, traced: Traced, given: list[torch.Tensor]) -> None:
+        self.traced = traced
+        self.given = given
+        self._whole: dict[Read, torch.Tensor] = {}
+        self._fixed: dict[tuple[int, int], list[torch.Tensor]] = {}
+
+    def whole(self, source: Source) -> torch.Tensor:
+        """Of the whole batch."""
+        if isinstance(source, Given):
+            return self.given[source.index]
+        if isinstance(source, Read) and self.traced.calls[source.call].varies:
+            return self._whole[source]
+        return self.fixed(source, self.traced.batch)
+
+    def fixed(self, source: Source, batch: int) -> torch.Tensor:
+        """What depends on parameters and the size of the batch alone."""
+        if isinstance(source, Weight):
+            return self.traced.parameters[source.name]
+        if isinstance(source, Constant):
+            return source.tensor
+        assert isinstance(source, Read)
+        key = (source.call, batch)
+        if key not in self._fixed:
+            self._fixed[key] = self.traced.calls[source.call].run(lambda one: self.fixed(one, batch), batch)
+        return self._fixed[key][source.output]
+
+    def of_whole(self, one: Instruction) -> list[torch.Tensor]:
+        """The outputs of an instruction with all samples."""
+        return outputs_of(one, self.traced.batch, self.whole, lambda call, args, kwargs: call.apply(args, kwargs))
+
+    def keep(self, one: Instruction, outputs: list[torch.Tensor]) -> None:
+        self._whole.update(zip(one.outputs, outputs))
+
+    def keep_read(self, read: Read, tensor: torch.Tensor) -> None:
+        self._whole[read] = tensor
+
+    def forget(self, reads: list[Read]) -> None:
+        for read in reads:
+            self._whole.pop(read, None)
+
+
+def outputs_of(
+    one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], apply: Callable[[Call, Any, Any], Any]
+) -> list[torch.Tensor]:
+    """Runs the calls of an instruction for a batch of that size. ``value_of``: what others made; ``apply``: how a call runs."""
+    local: dict[Read, torch.Tensor] = {}
+
+    def find(source: Source) -> torch.Tensor:
+        found = local.get(source) if isinstance(source, Read) else None
+        return value_of(source) if found is None else found
+
+    for call in one.calls:
+        if call.varies:
+            args, kwargs = call.arguments(find, batch)
+            made = call.tensors(args, apply(call, args, kwargs))
+            local.update((Read(call.index, i), tensor) for i, tensor in enumerate(made))
+    return [local[output] for output in one.outputs]
+
+
+class _RangeRun:
+    """One pass over a range."""
+
+    def __init__(self, of: Range, values: _Values, slots: Slots) -> None:
+        self._range, self._values, self._slots = of, values, slots
+        self._traced = values.traced
+        whole, parts = self._traced.batch, of.parts
+        self._sizes = [whole // parts + (i < whole % parts) for i in range(parts)]
+        self._made: list[dict[Read, torch.Tensor]] = [{} for _ in self._sizes]
+        self._cuts: dict[Source, Sequence[torch.Tensor]] = {}
+        self._batches: dict[str, BatchInParts] = {}
+        self._masks: dict[int, torch.Tensor] = {}
+        self._last = {read: one.id for one in of.instructions for read in one.reads}
+
+    def run(self) -> None:
+        for one in self._range.before:
+            self._values.keep(one, self._values.of_whole(one))
+        under_way = deque(self._part(i) for i in range(len(self._sizes)))
+        with self._slots.kept():
+            while under_way:
+                part = under_way.popleft()
+                if next(part, None) is not None:
+                    under_way.append(part)
+        for read in self._range.joined:
+            axis = self._traced.type_of(read).axis
+            assert axis is not None
+            parts = [made[read] for made in self._made]
+            self._values.keep_read(read, torch.cat(parts, axis))
+
+    def _part(self, part: int) -> Iterator[str]:
+        """Runs a part, and gives the other parts a turn at each MoELayer once that is under way."""
+        made = self._made[part]
+        for one in self._range.instructions:
+            if one.layer is not None:
+                x, *_ = one.main.arguments(lambda source: self._value(part, source), self._sizes[part])[0]
+                begun = self._batch_of(one).begin(x, lane=1 + part % 2)
+                yield one.id
+                outputs = [begun.end()]
+            else:
+                outputs = self._outputs(one, part)
+            made.update(zip(one.outputs, outputs))
+            for read in one.reads:
+                if self._last[read] == one.id and read not in self._range.joined:
+                    made.pop(read, None)
+
+    def _outputs(self, one: Instruction, part: int) -> list[torch.Tensor]:
+        def apply(call: Call, args: Any, kwargs: Any) -> Any:
+            return self._dropped(call, part, args, kwargs) if call.random else call.apply(args, kwargs)
+
+        return outputs_of(one, self._sizes[part], lambda source: self._value(part, source), apply)
+
+    def _value(self, part: int, source: Source) -> torch.Tensor:
+        found = self._made[part].get(source) if isinstance(source, Read) else None
+        if found is not None:
+            return found
+        axis = self._axis(source)
+        if axis is None:
+            varies = isinstance(source, Given) or (isinstance(source, Read) and self._traced.calls[source.call].varies)
+            return self._values.whole(source) if varies else self._values.fixed(source, self._sizes[part])
+        if source not in self._cuts:
+            self._cuts[source] = self._cut(source, axis)
+        return self._cuts[source][part]
+
+    def _axis(self, source: Source) -> int | None:
+        """The dimension along which what others made, or the job gave, is cut."""
+        if isinstance(source, Given):
+            tensor = self._values.given[source.index]
+            return 0 if tensor.dim() > 0 and tensor.shape[0] == self._traced.batch else None
+        if isinstance(source, Read) and self._traced.calls[source.call].varies:
+            return self._traced.type_of(source).axis
+        return None
+
+    def _cut(self, source: Source, axis: int) -> Sequence[torch.Tensor]:
+        tensor = self._values.whole(source)
+        sizes = [self._size_along(source, axis, size) for size in self._sizes]
+        parts = torch.split(tensor, sizes, axis)
+        # A view of a part may need what the whole tensor had.
+        return [one.contiguous() for one in parts] if axis > 0 and tensor.is_contiguous() else parts
+
+    def _size_along(self, source: Source, axis: int, batch: int) -> int:
+        if isinstance(source, Given):
+            return batch
+        assert isinstance(source, Read)
+        size = self._traced.type_of(source).shape[axis]
+        return size.at(batch) if isinstance(size, BatchSize) else int(size)
+
+    def _batch_of(self, one: Instruction) -> BatchInParts:
+        assert one.layer is not None
+        if one.id not in self._batches:
+            shape = self._traced.type_of(one.outputs[0]).shape_at(self._traced.batch)
+            self._batches[one.id] = one.layer.in_parts(shape[:-1].numel())
+        return self._batches[one.id]
+
+    # ---- Dropout.
+
+    def _dropped(self, call: Call, part: int, args: Any, kwargs: Any) -> torch.Tensor:
+        """A part of what the whole batch would get: its mask is drawn once, when the first part comes."""
+        x = args[0] if args else kwargs["input"]
+        kind = call.outputs[0]
+        assert kind.axis is not None
+        if call.index not in self._masks:
+            ones = torch.ones(kind.shape_at(self._traced.batch), dtype=x.dtype, device=x.device)
+            with torch.no_grad():
+                self._masks[call.index] = (
+                    call.target(ones, *args[1:], **kwargs) if args else call.target(**{**kwargs, "input": ones})
+                )
+        sizes = [kind.shape_at(size)[kind.axis] for size in self._sizes]
+        return x * self._masks[call.index].narrow(kind.axis, sum(sizes[:part]), sizes[part])
