@@ -1,27 +1,26 @@
 """What the ranks of parts_test.py run: forward passes with ranges in parts, as torch_ranks.py does."""
 
 import itertools
+import json
 import os
-import pathlib
 import random
+import subprocess
 import sys
+import tempfile
 import time
 
 import torch
 import torch.utils.checkpoint
-from capture_ranks import VOCABULARY, model_of, tokens_of
+from capture_ranks import model_of, tokens_of
 from scheduled_order_ranks import expect_untouched
 from scheduled_ranks import BESIDE, IN_PIECES, Runs, answer_of, can_wait, plan_of
 from torch_ranks import FAMILIES, close, expect_raises, main
 
 import moeplan
 import moeplan.torch
-from moeplan.torch import layer, layer_functions
-from moeplan.torch.ranges import Partition, Range, steps_of
+from moeplan.torch import deferred, layer, layer_functions
 from moeplan.torch.step_inputs import Arguments
 from moeplan.torch.tracer import trace_forward
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "models"))
 
 BATCH = 5
 
@@ -134,6 +133,11 @@ def turns(world):
         return passes.setdefault(id(under_way), len(passes) % 3)
 
     kept = []  # So that no pass gets the id of another.
+    leave, learned = deferred.Use.leave, {id(model.blocks[3].attention.out.weight): "out"}
+
+    def watched_leave(use, compute):
+        of = next((learned[id(one)] for one in use.parameters if id(one) in learned), None)
+        leave(use, lambda: (events.append(of) if of else None) or compute())
 
     def watch(owner, name, kind, pass_of):
         function = getattr(owner, name)
@@ -154,6 +158,7 @@ def turns(world):
         watch(layer.MoELayer, "_begin_backward", "back", lambda _, own, under_way, *more: under_way),
         watch(layer.MoELayer, "_end_backward", "done", lambda _, own, under_way: under_way),
     ]
+    deferred.Use.leave = watched_leave
     try:
         with moeplan.torch.scheduled(model, runs.answer):
             for seed in (1, 2):
@@ -171,7 +176,20 @@ def turns(world):
                     *("done 3.2", "back 1.2", "done 3.1", "back 1.1", "done 3.0", "back 1.0"),
                     *("done 1.2", "done 1.1", "done 1.0"),
                 ], backward
+                assert [one.lane for one in kept[-24:][:3]] == [1, 2, 1], "no part waits for the one before"
+        # A weight gradient of all parts runs once the exchange that hides it is under way for the first of them.
+        beside = {"blocks.1.mlp.all_to_all2.dx": ["blocks.3.attention.out.dw"]}
+        with moeplan.torch.scheduled(model, cut(("blocks.0.norm1", "blocks.3.add_1", 3), beside=beside)):
+            events.clear()
+            passes.clear()
+            model(runs.text(1)).backward()
+            assert events[12:] == [
+                *("back 3.2", "back 3.1", "back 3.0"),
+                *("done 3.2", "back 1.2", "done 3.1", "back 1.1", "done 3.0", "back 1.0"),
+                *("out", "out", "out", "done 1.2", "done 1.1", "done 1.0"),
+            ], events
     finally:
+        deferred.Use.leave = leave
         for one in undo:
             one()
 
@@ -206,10 +224,6 @@ def models_of_strangers(world):
 
 def planned(world, graph):
     """What rank 0's planner says, on all ranks."""
-    import json
-    import subprocess
-    import tempfile
-
     answers = [None] * world.ranks
     if world.rank == 0:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -258,7 +272,7 @@ def other_passes(world):
             self.register_buffer("scale", torch.ones(()))
 
         def forward(self, text=None, *, tags):
-            loss = self.model(text) * self.scale
+            loss = self.model(text) * self.scale.item()
             return Output(loss=loss, tags=tags, more=(loss * 2, None))
 
     runs = PartedRuns(world, None)

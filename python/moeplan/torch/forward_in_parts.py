@@ -15,6 +15,7 @@ import torch
 
 from moeplan.errors import mismatch
 from moeplan.torch.deferred import Slots
+from moeplan.torch.layer import MoELayer
 from moeplan.torch.layer_functions import BatchInParts
 from moeplan.torch.ranges import Partition, Range, steps_of
 from moeplan.torch.side_by_side import lane
@@ -107,15 +108,20 @@ class _Program:
         kept = [source for source in sources_of(traced.model_outputs) if isinstance(source, Read)]
         self._steps = steps_of(traced, partitions, kept)
         self._frees = self._last_uses(set(kept))
-        constants = {id(one.tensor): one.tensor for call in traced.calls for one in call.sources if isinstance(one, Constant)}
-        self._constants = [(one, one._version) for one in constants.values() if not one.is_inference()]
         self._model = model
-        self._buffers = [id(one) for one in model.buffers()]
+        self._constants = [(one, one._version) for one in self._found_constants()]
 
     def is_stale(self) -> bool:
         """Whether what the trace took as constant has changed."""
-        changed = any(tensor._version != version for tensor, version in self._constants)
-        return changed or [id(one) for one in self._model.buffers()] != self._buffers
+        now = self._found_constants()
+        known = [one for one, _ in self._constants]
+        same = len(now) == len(known) and all(one is other for one, other in zip(now, known))
+        return not same or any(one._version != version for one, version in self._constants)
+
+    def _found_constants(self) -> list[torch.Tensor]:
+        """The buffers that the model itself may read, whose values may have decided what it calls."""
+        modules = (module for module in self._model.modules() if not isinstance(module, MoELayer))
+        return [one for module in modules for one in module.buffers(recurse=False) if not one.is_inference()]
 
     def run(self, given: list[torch.Tensor], slots: Slots) -> Any:
         values = _Values(self._traced, given)
@@ -283,11 +289,7 @@ class _RangeRun:
         return None
 
     def _cut(self, source: Source, axis: int) -> Sequence[torch.Tensor]:
-        tensor = self._values.whole(source)
-        sizes = [self._size_along(source, axis, size) for size in self._sizes]
-        parts = torch.split(tensor, sizes, axis)
-        # A view of a part may need what the whole tensor had.
-        return [one.contiguous() for one in parts] if axis > 0 and tensor.is_contiguous() else parts
+        return torch.split(self._values.whole(source), [self._size_along(source, axis, size) for size in self._sizes], axis)
 
     def _size_along(self, source: Source, axis: int, batch: int) -> int:
         if isinstance(source, Given):
