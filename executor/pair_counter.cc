@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "executor/errors.h"
-#include "models/check.h"
 
 namespace moeplan::executor {
 namespace {
@@ -22,7 +21,6 @@ int RoundedUp(int slots) {
 }  // namespace
 
 StatusOr<PairCounter> PairCounter::Make(const Workload& workload, RankRuntime& rank) {
-  MOEPLAN_CHECK(IsDropless(workload.layer));
   ASSIGN_OR_RETURN(Communicator * stage, rank.StageOf(workload.layout));
   PairCounter counter(workload, rank, *stage);
   RETURN_IF_ERROR(counter.Allocate());
@@ -82,7 +80,8 @@ StatusOr<int> PairCounter::Slots(const Call& call, std::span<const std::byte> in
   const double even = static_cast<double>(call.tokens) * layer_.top_k / layer_.experts;
   double limit = call.tokens;  // A token chooses an expert once.
   if (layer_.receive_factor > 0) limit = std::min(limit, std::ceil(layer_.receive_factor * even - 1e-9));
-  if (*busiest > limit) {
+  if (call.batch_slots > 0) limit = std::min<double>(limit, call.batch_slots);
+  if (call.batch_slots == 0 && *busiest > limit) {
     const int first = rank_->world().rank() - stage_->rank();  // Stages are runs of ranks.
     return error::TooManyPairs(first + static_cast<int>(busiest - all.begin()), *busiest, static_cast<int>(limit),
                                layer_.receive_factor, even);

@@ -185,7 +185,10 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
   if (tokens < 1 || tokens > MostTokens()) return error::WrongTokens(tokens, MostTokens());
   RETURN_IF_ERROR(Open(lane));
   Size size = {.tokens = tokens, .on_device = OnDevice(weights), .lane = lane};
-  ASSIGN_OR_RETURN(size.slots, CountedSlots({.tokens = tokens, .batch_tokens = tokens, .lane = lane}, input, weights));
+  if (IsDropless(plan_.workload.layer)) {
+    ASSIGN_OR_RETURN(size.slots,
+                     CountedSlots({.tokens = tokens, .batch_tokens = tokens, .lane = lane}, input, weights));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
@@ -200,11 +203,16 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
   RETURN_IF_ERROR(CheckPart(tokens, batch));
   RETURN_IF_ERROR(Open(lane));
   Size size = {.tokens = tokens, .batch_tokens = batch.tokens(), .on_device = OnDevice(weights), .lane = lane};
-  ASSIGN_OR_RETURN(
-      size.slots,
-      CountedSlots(
-          {.tokens = tokens, .batch_tokens = batch.tokens(), .first_token = batch.counts_->tokens, .lane = lane}, input,
-          weights));
+  const bool drops = !IsDropless(plan_.workload.layer);
+  const PairCounter::Call call = {.tokens = tokens,
+                                  .batch_tokens = batch.tokens(),
+                                  .first_token = batch.counts_->tokens,
+                                  .lane = lane,
+                                  .batch_slots = drops ? SlotsOfBatch(plan_, batch.tokens()) : 0};
+  // PARM_S1 sends the rows alone that take slots.
+  if (!drops || plan_.knobs.family != Family::kParmS1) {
+    ASSIGN_OR_RETURN(size.slots, CountedSlots(call, input, weights));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
@@ -216,7 +224,9 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
 
 StatusOr<int> TrainingLayer::CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
                                           const WeightsMemory& weights) {
-  if (!counter_) return 0;
+  if (!counter_) {
+    ASSIGN_OR_RETURN(counter_, PairCounter::Make(plan_.workload, *rank_));
+  }
   const Layer& layer = plan_.workload.layer;
   const size_t expected = static_cast<size_t>(call.tokens) * layer.model_dim * layer.bytes_per_element;
   if (input.size() != expected) return error::WrongRows("input", input.size(), expected, layer);
@@ -245,7 +255,7 @@ LayerPlan TrainingLayer::PlanFor(Size size, std::optional<WholeBatch>& whole) co
   if (size.batch_tokens > 0) {
     whole = WholeBatch{.tokens = size.batch_tokens, .slots = SlotsOfBatch(plan_, size.batch_tokens)};
   }
-  const int slots = counter_ ? size.slots : whole ? std::min(whole->slots, size.tokens) : 0;
+  const int slots = size.slots > 0 ? size.slots : whole ? std::min(whole->slots, size.tokens) : 0;
   return ForLayer(plan_, slots > 0 ? WithSlots(layer, layout, slots) : layer);
 }
 

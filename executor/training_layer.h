@@ -38,9 +38,9 @@ class TrainingLayer;
 // others: several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the
 // last part ran forward, since the load-balance loss is about the pairs of the whole source batch.
 //
-// A part sends min(T, its tokens) slots of each expert, taken or not, or, of a dropless layer, those that were counted;
-// in PARM_S1 those alone that its tokens take, sizes first. A Forward that fails leaves nothing to go on with. One
-// thread at a time, that of the layer.
+// A part sends the slots that were counted for it, at most min(T, its tokens) of each expert; in PARM_S1 those alone
+// that its tokens take, sizes first. A Forward that fails leaves nothing to go on with. One thread at a time, that of
+// the layer.
 class BatchInParts {
  public:
   // `tokens`: of all parts together.
@@ -58,7 +58,7 @@ class BatchInParts {
 
 class TrainingLayer {
   // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0;
-  // where the layer is dropless, for the slots that were counted, else 0; for weights in one kind of memory; and for
+  // for the slots that were counted, 0 where none were; for weights in one kind of memory; and for
   // the streams of one lane.
   struct Size {
     int tokens = 0, batch_tokens = 0, slots = 0;
@@ -149,7 +149,7 @@ class TrainingLayer {
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const WeightsMemory& weights);
   // Tells the kernels of a pass where its weights are.
   static Status UseMemory(MoeLayer& layer, const WeightsMemory& weights);
-  // 0 where the layer drops pairs.
+  // What each expert needs in a call of a dropless layer, or for a part. Collective over the stage.
   StatusOr<int> CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
                              const WeightsMemory& weights);
   LayerPlan PlanFor(Size size, std::optional<WholeBatch>& whole) const;
@@ -161,7 +161,7 @@ class TrainingLayer {
   LayerShard shard_;
   bool gates_slices_;
   std::array<bool, kLanes> open_ = {};
-  std::optional<PairCounter> counter_;  // Absent where the layer drops pairs.
+  std::optional<PairCounter> counter_;  // Absent before a layer that drops pairs gets its first part.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.
   std::array<std::unique_ptr<Kernels>, 2> gate_kernels_;
   // What the ranks have agreed on by size: ranks free passes when they like, and so make buffers when others do not.

@@ -122,6 +122,13 @@ def drawn(name: str, shape: tuple[int, ...], bound: float) -> torch.Tensor:
     return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
 
+def linear(weight: torch.Tensor) -> nn.Linear:
+    """A layer with that matrix [out, in]."""
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    made.weight = nn.Parameter(weight.clone())
+    return made
+
+
 class Attention(nn.Module):
     def __init__(self, job: Job, name: str, model: int, heads: int) -> None:
         super().__init__()
@@ -129,13 +136,13 @@ class Attention(nn.Module):
         own = model // job.tensor
         part = slice(job.tensor_index * own, (job.tensor_index + 1) * own)
         bound = 1 / math.sqrt(model)
-        self.qkv = nn.Parameter(drawn(f"{name}.qkv", (3, model, model), bound)[:, part].reshape(3 * own, model).clone())
-        self.out = nn.Parameter(drawn(f"{name}.out", (model, model), bound)[:, part].clone())
+        self.qkv = linear(drawn(f"{name}.qkv", (3, model, model), bound)[:, part].reshape(3 * own, model))
+        self.out = linear(drawn(f"{name}.out", (model, model), bound)[:, part])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, _ = x.shape
         x = sum_gradients(x, self.job.tensor_group)
-        qkv = (x @ self.qkv.T).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, keys_values = qkv[0], qkv[1:]
         if self.job.context_group is not None:
             parts = _GatherContexts.apply(keys_values, self.job.context_group, self.job.context)
@@ -144,7 +151,7 @@ class Attention(nn.Module):
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1 + self.job.context_index * length)
         y = (scores.masked_fill(later, float("-inf")).softmax(-1) @ v).transpose(1, 2).reshape(batch, length, -1)
-        return sum_parts(y @ self.out.T, self.job.tensor_group)
+        return sum_parts(self.out(y), self.job.tensor_group)
 
 
 class Mlp(nn.Module):
@@ -153,12 +160,12 @@ class Mlp(nn.Module):
         self.job = job
         own = hidden // job.tensor
         part = slice(job.tensor_index * own, (job.tensor_index + 1) * own)
-        self.up = nn.Parameter(drawn(f"{name}.up", (model, hidden), 1 / math.sqrt(model))[:, part].clone())
-        self.down = nn.Parameter(drawn(f"{name}.down", (hidden, model), 1 / math.sqrt(hidden))[part].clone())
+        self.up = linear(drawn(f"{name}.up", (model, hidden), 1 / math.sqrt(model))[:, part].T)
+        self.down = linear(drawn(f"{name}.down", (hidden, model), 1 / math.sqrt(hidden))[part].T)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = sum_gradients(x, self.job.tensor_group)
-        return sum_parts(nn.functional.gelu(x @ self.up) @ self.down, self.job.tensor_group)
+        return sum_parts(self.down(nn.functional.gelu(self.up(x))), self.job.tensor_group)
 
 
 def products(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -319,7 +326,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         self.job = job
-        self.tokens = nn.Parameter(drawn("tokens", (VOCABULARY, model), 0.04))
+        self.tokens = nn.Embedding.from_pretrained(drawn("tokens", (VOCABULARY, model), 0.04), freeze=False)
         self.places = nn.Parameter(drawn("places", (length, model), 0.04))
         blocks = []
         for i in range(layers):
@@ -328,6 +335,8 @@ class LanguageModel(nn.Module):
             blocks.append(Block(job, f"block{i}", model, heads, mlp, moe_dtype if moe else torch.float32))
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(model)
+        self.head = linear(self.tokens.weight.detach())
+        self.head.weight = self.tokens.weight
 
     def moe_blocks(self) -> list[Block]:
         return list(self.blocks)[1::2]
@@ -337,10 +346,10 @@ class LanguageModel(nn.Module):
         length = (rows.shape[1] - 1) // self.job.context
         first = self.job.context_index * length
         x, targets = rows[:, first : first + length], rows[:, first + 1 : first + length + 1]
-        x = self.tokens[x] + self.places[first : first + length]
+        x = self.tokens(x) + self.places[first : first + length]
         for block in self.blocks:
             x = block(x)
-        logits = self.norm(x) @ self.tokens.T
+        logits = self.head(self.norm(x))
         return nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
 
 

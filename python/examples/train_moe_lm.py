@@ -15,6 +15,7 @@ Prints a line every --log steps: loss, tokens/s of the job, and what the MoE lay
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import glob
 import json
@@ -208,6 +209,13 @@ class Trainer:
             old.close()
         return str(self.answer.best["schedule"])
 
+    def scheduled(self) -> contextlib.AbstractContextManager[None]:
+        """Steps that run inside follow the plan of --lancet."""
+        if not self.options.lancet:
+            return contextlib.nullcontext()
+        with open(self.options.lancet, encoding="utf-8") as file:
+            return moeplan.torch.scheduled(self.model, json.load(file), without=self.options.without)
+
     def step(self, number: int) -> float:
         """One step; the loss over all sources and micro-batches."""
         self.model.zero_grad(set_to_none=True)
@@ -367,6 +375,16 @@ def train(options: argparse.Namespace) -> None:
         if job.rank == 0:
             print(said, flush=True)
         return
+    with trainer.scheduled():
+        record = steps(trainer, tokens)
+    if options.record and job.rank == 0:
+        with open(options.record, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+
+
+def steps(trainer: Trainer, tokens: int) -> dict[str, Any]:
+    """Runs them, of so many tokens each; gives losses and times."""
+    options, job = trainer.options, trainer.job
     losses: list[float] = []
     took: list[float] = []
     layers: list[float] = []
@@ -398,10 +416,7 @@ def train(options: argparse.Namespace) -> None:
                 if predicted_s(trainer.answer) > 0:
                     line += f" ({predicted_s(trainer.answer) * 1e3:.2f} predicted)"
             print(line, flush=True)
-    if options.record and job.rank == 0:
-        record = {"losses": losses, "stepS": took, "moeLayerS": layers, "exchangeS": exchanges, "predictedMoeLayerS": predicted_s(trainer.answer)}
-        with open(options.record, "w", encoding="utf-8") as file:
-            json.dump(record, file)
+    return {"losses": losses, "stepS": took, "moeLayerS": layers, "exchangeS": exchanges, "predictedMoeLayerS": predicted_s(trainer.answer)}
 
 
 def read_options() -> argparse.Namespace:
@@ -425,6 +440,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--plain-receives-first", action="store_true", help="plain posts its receives before it sends")
     parser.add_argument("--record", metavar="FILE", help="write losses and times of every step there, as JSON")
     parser.add_argument("--capture", metavar="FILE", help="write the training graph of a micro-batch there, and end")
+    parser.add_argument("--lancet", metavar="FILE", help="what `moeplan plan --graph GRAPH --json` printed of --capture's graph: run steps so")
+    parser.add_argument("--without", action="append", default=[], choices=("weight-gradients", "partition"), help="leave that of it")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--log", type=int, default=10, help="print a line every so many steps")
     parser.add_argument("--check", type=int, default=0, help="compare all schedules every so many steps; 0: never")
@@ -450,6 +467,10 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.capture and (options.layer == "plain" or options.tp * options.cp > 1):
         parser.error("--capture: found plain layers, --tp or --cp, whose exchanges are autograd functions, expected moeplan's")
+    if options.lancet and (options.layer == "plain" or options.tp * options.cp > 1 or options.overlap or options.planner):
+        parser.error("--lancet: found plain layers, --tp, --cp, --overlap or --planner, expected layers that stay as --capture took them")
+    if options.without and not options.lancet:
+        parser.error("--without: found no --lancet, expected the plan that it leaves something of")
     if options.overlap and options.layer == "plain":
         parser.error("--overlap: found --layer plain, expected baseline or planned")
     if options.overlap and options.accumulate < 2:

@@ -54,6 +54,17 @@ class PartedRuns(Runs):
             assert torch.equal(torch.get_rng_state(), after), "dropout has drawn as without"
 
 
+class Rows(torch.nn.Module):
+    """A layer that gets rows [tokens, M], by name."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x=x.reshape(-1, x.shape[-1])).view_as(x)
+
+
 WHOLE = ("blocks.0.norm1", "blocks.3.add_1", 2)
 
 
@@ -69,6 +80,10 @@ def gradients(world):
         [("tokens", "head", 2)],
     ):
         PartedRuns(world, cut(*ranges), dropout=0.3).expect_close()
+    runs = PartedRuns(world, cut(WHOLE))
+    for model in runs.models:
+        model.blocks[1].mlp = Rows(model.blocks[1].mlp)
+    runs.expect_close()
     for fields in (
         {"capacityFactor": 0.5},  # Many pairs are dropped, and the same ones.
         {"capacityFactor": 0.0},

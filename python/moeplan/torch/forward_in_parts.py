@@ -94,7 +94,7 @@ class ForwardInParts:
             (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) if isinstance(leaf, torch.Tensor) else repr(leaf)
             for leaf in leaves(arguments)
         )
-        modes = tuple(module.training for module in self._model.modules())
+        modes = tuple((id(module), module.training) for module in self._model.modules())
         learns = tuple((id(one), one.requires_grad) for one in self._model.parameters())
         return given, tuple(arguments.kwargs), modes, learns
 
@@ -198,22 +198,30 @@ class _Values:
             self._whole.pop(read, None)
 
 
-def outputs_of(
+def inputs_of(
     one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], apply: Callable[[Call, Any, Any], Any]
-) -> list[torch.Tensor]:
-    """Runs the calls of an instruction for a batch of that size. ``value_of``: what others made; ``apply``: how a call runs."""
+) -> tuple[Any, Any]:
+    """The arguments of an instruction's main call, for a batch of that size: runs the calls before it. ``value_of``: what
+    others made; ``apply``: how a call runs."""
     local: dict[Read, torch.Tensor] = {}
 
     def find(source: Source) -> torch.Tensor:
         found = local.get(source) if isinstance(source, Read) else None
         return value_of(source) if found is None else found
 
-    for call in one.calls:
+    for call in one.calls[:-1]:
         if call.varies:
             args, kwargs = call.arguments(find, batch)
             made = call.tensors(args, apply(call, args, kwargs))
             local.update((Read(call.index, i), tensor) for i, tensor in enumerate(made))
-    return [local[output] for output in one.outputs]
+    return one.main.arguments(find, batch)
+
+
+def outputs_of(
+    one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], apply: Callable[[Call, Any, Any], Any]
+) -> list[torch.Tensor]:
+    args, kwargs = inputs_of(one, batch, value_of, apply)
+    return one.main.tensors(args, apply(one.main, args, kwargs))
 
 
 class _RangeRun:
@@ -249,23 +257,21 @@ class _RangeRun:
         """Runs a part, and gives the other parts a turn at each MoELayer once that is under way."""
         made = self._made[part]
         for one in self._range.instructions:
+            how = (one, self._sizes[part], lambda source: self._value(part, source), lambda *call: self._apply(part, *call))
             if one.layer is not None:
-                x, *_ = one.main.arguments(lambda source: self._value(part, source), self._sizes[part])[0]
-                begun = self._batch_of(one).begin(x, lane=1 + part % 2)
+                args, kwargs = inputs_of(*how)
+                begun = self._batch_of(one).begin(*args, **kwargs, lane=1 + part % 2)
                 yield one.id
                 outputs = [begun.end()]
             else:
-                outputs = self._outputs(one, part)
+                outputs = outputs_of(*how)
             made.update(zip(one.outputs, outputs))
             for read in one.reads:
                 if self._last[read] == one.id and read not in self._range.joined:
                     made.pop(read, None)
 
-    def _outputs(self, one: Instruction, part: int) -> list[torch.Tensor]:
-        def apply(call: Call, args: Any, kwargs: Any) -> Any:
-            return self._dropped(call, part, args, kwargs) if call.random else call.apply(args, kwargs)
-
-        return outputs_of(one, self._sizes[part], lambda source: self._value(part, source), apply)
+    def _apply(self, part: int, call: Call, args: Any, kwargs: Any) -> Any:
+        return self._dropped(call, part, args, kwargs) if call.random else call.apply(args, kwargs)
 
     def _value(self, part: int, source: Source) -> torch.Tensor:
         found = self._made[part].get(source) if isinstance(source, Read) else None
