@@ -104,13 +104,19 @@ bool GatesSlices(const TaskGraph& graph) {
   return false;
 }
 
+bool SendsRowsAlone(const TaskGraph& graph) {
+  return std::ranges::any_of(graph.tasks,
+                             [](const Task& task) { return std::holds_alternative<AssignSlotsOp>(task.op); });
+}
+
 }  // namespace
 
 TrainingLayer::TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank)
     : plan_(std::move(plan)),
       rank_(&rank),
       shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))),
-      gates_slices_(GatesSlices(graph)) {}
+      gates_slices_(GatesSlices(graph)),
+      sends_rows_alone_(SendsRowsAlone(graph)) {}
 
 StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<LayerPlan>& agreed, RankRuntime& rank) {
   RETURN_IF_ERROR(AgreeOnPlan(agreed, rank));
@@ -209,8 +215,7 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
                                   .first_token = batch.counts_->tokens,
                                   .lane = lane,
                                   .batch_slots = drops ? SlotsOfBatch(plan_, batch.tokens()) : 0};
-  // PARM_S1 sends the rows alone that take slots.
-  if (!drops || plan_.knobs.family != Family::kParmS1) {
+  if (!drops || !sends_rows_alone_) {
     ASSIGN_OR_RETURN(size.slots, CountedSlots(call, input, weights));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));

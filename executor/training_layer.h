@@ -159,7 +159,7 @@ class TrainingLayer {
   LayerPlan plan_;
   RankRuntime* rank_;
   LayerShard shard_;
-  bool gates_slices_;
+  bool gates_slices_, sends_rows_alone_;  // Those alone that take slots (AssignSlotsOp), as PARM_S1 does.
   std::array<bool, kLanes> open_ = {};
   std::optional<PairCounter> counter_;  // Absent before a layer that drops pairs gets its first part.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "executor/host/mesh.h"
 #include "executor/training_layer.h"
+#include "models/text.h"
 #include "models/workload/names.h"
 #include "tests/executor/example_layer.h"
 #include "tests/executor/rank_threads.h"
@@ -81,9 +81,15 @@ int64_t BytesSent(const LayerPlan& plan, int parts) {
 }
 
 TEST(PartBytesTest, PartsSendTheSlotsThatTheyTake) {
-  for (const Family family : {Family::kBaseline, Family::kParmS1, Family::kPipeline}) {
-    SCOPED_TRACE(std::string(Name(family)));
+  const Layout in_slices = PlanOf(Family::kBaseline).workload.layout, one_expert_each = {.expert_parallel = 4};
+  for (const auto& [family, layout] : {std::pair(Family::kBaseline, in_slices),
+                                       {Family::kParmS1, in_slices},
+                                       {Family::kParmS1, one_expert_each},
+                                       {Family::kParmS2, in_slices},
+                                       {Family::kPipeline, in_slices}}) {
+    SCOPED_TRACE(StrCat(Name(family), " TP ", layout.tensor_parallel));
     LayerPlan plan = PlanOf(family);
+    plan.workload.layout = layout;
     plan.workload.layer.capacity_factor = 1.25;
     plan.workload.layer.batch *= 16;
     plan.workload.layer.model_dim *= 4;  // So that numbers that go ahead of rows are few beside them.
