@@ -104,19 +104,13 @@ bool GatesSlices(const TaskGraph& graph) {
   return false;
 }
 
-bool SendsRowsAlone(const TaskGraph& graph) {
-  return std::ranges::any_of(graph.tasks,
-                             [](const Task& task) { return std::holds_alternative<AssignSlotsOp>(task.op); });
-}
-
 }  // namespace
 
 TrainingLayer::TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank)
     : plan_(std::move(plan)),
       rank_(&rank),
       shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))),
-      gates_slices_(GatesSlices(graph)),
-      sends_rows_alone_(SendsRowsAlone(graph)) {}
+      gates_slices_(GatesSlices(graph)) {}
 
 StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<LayerPlan>& agreed, RankRuntime& rank) {
   RETURN_IF_ERROR(AgreeOnPlan(agreed, rank));
@@ -215,7 +209,7 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
                                   .first_token = batch.counts_->tokens,
                                   .lane = lane,
                                   .batch_slots = drops ? SlotsOfBatch(plan_, batch.tokens()) : 0};
-  if (!drops || !sends_rows_alone_) {
+  if (!drops || !PartsSendRowsAlone()) {
     ASSIGN_OR_RETURN(size.slots, CountedSlots(call, input, weights));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
@@ -256,12 +250,18 @@ Status TrainingLayer::UseMemory(MoeLayer& layer, const WeightsMemory& weights) {
 
 LayerPlan TrainingLayer::PlanFor(Size size, std::optional<WholeBatch>& whole) const {
   const Layout& layout = plan_.workload.layout;
-  const Layer layer = WithTokens(plan_.workload.layer, layout, size.tokens);
+  Layer layer = WithTokens(plan_.workload.layer, layout, size.tokens);
   if (size.batch_tokens > 0) {
     whole = WholeBatch{.tokens = size.batch_tokens, .slots = SlotsOfBatch(plan_, size.batch_tokens)};
+    // The whole source batch has a capacity, and its parts have none of their own.
+    if (PartsSendRowsAlone()) layer.capacity_factor = 0;
   }
   const int slots = size.slots > 0 ? size.slots : whole ? std::min(whole->slots, size.tokens) : 0;
   return ForLayer(plan_, slots > 0 ? WithSlots(layer, layout, slots) : layer);
+}
+
+bool TrainingLayer::PartsSendRowsAlone() const {
+  return plan_.knobs.family == Family::kParmS1 && plan_.workload.capacity_passing == CapacityPassing::kExact;
 }
 
 Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {

@@ -153,13 +153,15 @@ class TrainingLayer {
   StatusOr<int> CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
                              const WeightsMemory& weights);
   LayerPlan PlanFor(Size size, std::optional<WholeBatch>& whole) const;
+  // Whether counts go ahead of the rows of a part, and the rows alone that take slots are sent.
+  bool PartsSendRowsAlone() const;
   Status CheckPart(int tokens, const BatchInParts& batch) const;
   int MostTokens() const;
 
   LayerPlan plan_;
   RankRuntime* rank_;
   LayerShard shard_;
-  bool gates_slices_, sends_rows_alone_;  // Those alone that take slots (AssignSlotsOp), as PARM_S1 does.
+  bool gates_slices_;
   std::array<bool, kLanes> open_ = {};
   std::optional<PairCounter> counter_;  // Absent before a layer that drops pairs gets its first part.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.

@@ -53,16 +53,17 @@ class CountingMesh final : public Mesh {
   std::atomic<int64_t>& bytes_;
 };
 
-// Bytes that all ranks send in a forward pass of `parts` parts, once communicators and buffers are there.
-int64_t BytesSent(const LayerPlan& plan, int parts) {
+// Bytes that all ranks send in a forward pass of `parts` parts. Tokens lean towards the expert `hot` unless that is -1.
+int64_t BytesSent(const LayerPlan& plan, int parts, int hot = -1) {
   std::atomic<int64_t> bytes = 0;
   std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(kRanks);
   const auto run = [&](HostRank& host) {
     const int rank = host.world().rank();
     const auto moe = TrainingLayer::Make(plan, host.runtime());
     ASSERT_TRUE(moe.ok()) << moe.status().message();
-    const Rows rows = RowsOf(plan, rank, /*seed=*/1);
+    Rows rows = RowsOf(plan, rank, /*seed=*/1);
     const LayerWeights weights = WeightsOf(plan, rank, /*seed=*/1);
+    if (hot >= 0) LeanTowards(hot, plan.workload.layer, weights, rows.input);
     Bytes there = RowBytesOf(rows.input, plan.workload.layer);
     const int tokens = static_cast<int>(rows.input.size()) / plan.workload.layer.model_dim;
     const size_t row = there.size() / tokens;
@@ -98,6 +99,16 @@ TEST(PartBytesTest, PartsSendTheSlotsThatTheyTake) {
     EXPECT_LT(static_cast<double>(halves), 1.1 * static_cast<double>(whole));
     EXPECT_LT(static_cast<double>(quarters), 1.1 * static_cast<double>(whole));
   }
+}
+
+// Padded slots of the busiest expert would be those of all.
+TEST(PartBytesTest, RowsAloneFollowAnUnevenRouter) {
+  LayerPlan plan = ExpertParallelPlan();
+  plan.knobs.family = Family::kParmS1;
+  plan.workload.layer.batch *= 16;
+  plan.workload.layer.model_dim *= 4;
+  const int64_t whole = BytesSent(plan, 1, /*hot=*/2), quarters = BytesSent(plan, 4, /*hot=*/2);
+  EXPECT_LT(static_cast<double>(quarters), 1.1 * static_cast<double>(whole));
 }
 
 }  // namespace
