@@ -21,7 +21,7 @@ struct GraphCommandOptions {
   std::string model, gate = "TOP_K";
   planner::ModelGraphOptions graph;
   int ranks_per_node = 0;  // 0: as many as a node of the profile has.
-  int zero = 1;
+  bool whole_rows = false;
   bool json = false;
 };
 
@@ -46,7 +46,7 @@ Status Run(const GraphCommandOptions& options) {
   if (options.ranks_per_node == 0) {
     graph_options.ranks_per_node = std::min(options.graph.expert_parallel, profile.cluster.gpus_per_node);
   }
-  graph_options.cuts_optimizer = options.zero == 1;
+  graph_options.sequence_parallel = !options.whole_rows;
   graph_options.gpus_per_node = profile.cluster.gpus_per_node;
   PriceNotes notes;
   const StatusOr<TrainingGraph> graph = planner::TrainingGraphOf(model, graph_options, profile, notes);
@@ -67,18 +67,29 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
                  [options] { return Run(*options); });
   options->source.Add(*command);
   command->add_option("--model", options->model, "The model's config.json")->required();
-  command->add_option("--batch", options->graph.batch, "Samples on one rank")->required();
+  command
+      ->add_option("--batch", options->graph.batch, "Samples of one rank, or of the ranks that share layers or samples")
+      ->required();
   command->add_option("--sequence-length", options->graph.sequence_length, "Tokens of a sample")->required();
   command->add_option("--expert-parallel", options->graph.expert_parallel, "Ranks over which a layer's experts lie")
       ->required();
   command->add_option("--ranks-per-node", options->ranks_per_node,
                       "How many of these are on one node (default: all that a node of the profile has room for)");
-  command->add_option("--gpus", options->graph.gpus,
-                      "Ranks in all, which sum dense gradients (default: those of --expert-parallel)");
   command
-      ->add_option("--zero", options->zero,
-                   "0: dense gradients are summed whole; 1: for each rank's part of the optimizer")
-      ->check(CLI::Range(0, 1))
+      ->add_option("--tensor-parallel", options->graph.tensor_parallel,
+                   "Ranks that share heads, columns of networks and the vocabulary")
+      ->capture_default_str();
+  command->add_option("--context-parallel", options->graph.context_parallel, "Ranks that share a sample's tokens")
+      ->capture_default_str();
+  command->add_flag("--no-sequence-parallel", options->whole_rows,
+                    "Tensor-parallel ranks keep whole rows and all-reduce them");
+  command->add_option("--gpus", options->graph.gpus,
+                      "Ranks in all, which sum gradients (default: as few as have room for all degrees)");
+  command
+      ->add_option("--zero", options->graph.zero_stage,
+                   "Stage of ZeRO, 0 to 3. 0: gradients are summed whole; 1 and 2: for each rank's part of the "
+                   "optimizer; 3: and weights are gathered before each pass")
+      ->check(CLI::Range(0, kMaxZeroStage))
       ->capture_default_str();
   command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
       ->capture_default_str();

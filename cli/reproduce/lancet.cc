@@ -308,7 +308,7 @@ Status RunOn(const Machines& machines, int gpus, const ShowProgress& progress, R
                                                          .bytes_per_element = 4,
                                                          .gate = gate.kind,
                                                          .max_parts = kMostParts,
-                                                         .cuts_optimizer = false,
+                                                         .zero_stage = 0,
                                                          .paper_limits = true},
                                                         profile));
       results.outcomes[{&machines, &gate}].push_back(outcome);

@@ -8,6 +8,11 @@ bool KeepsIrregular(InstructionOp op) { return op == InstructionOp::kAllToAll ||
 // Outside a range an output is irregular by what makes it.
 bool MakesIrregular(InstructionOp op) { return KeepsIrregular(op) || op == InstructionOp::kDispatch; }
 
+// Reads nothing that the graph makes: weights are gathered, which are as whole as a tensor without producer.
+bool GathersWeights(const TimedInstruction& one) {
+  return one.op == InstructionOp::kAllGather && one.producers.empty();
+}
+
 }  // namespace
 
 void RangeAxes::Start(int first) {
@@ -26,6 +31,7 @@ bool RangeAxes::CarriesOn(int i) {
   const TimedInstruction& one = graph_.instructions[i];
   int along_samples = 0, irregular = 0;
   for (const int producer : one.producers) {
+    if (GathersWeights(graph_.instructions[producer])) continue;
     const bool outside = producer < first_;
     if (outside && MakesIrregular(graph_.instructions[producer].op)) return false;
     ++(!outside && irregular_[producer] ? irregular : along_samples);

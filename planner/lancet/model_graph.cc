@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,21 +14,36 @@
 #include "models/text.h"
 #include "models/timeline/pricer.h"
 #include "planner/layout/cost_book.h"
+#include "planner/layout/layout_rules.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/stages.h"
 
 namespace moeplan::planner {
 namespace {
 
 using Tensors = std::vector<std::string>;
 
-constexpr double kMostTokens = 1 << 30;
+constexpr double kMostGraphTokens = 1 << 30;
+constexpr int kMostDegree = 1 << 15, kMostRanks = 1 << 30;
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
-// What an instruction does: a part of a transformer's block, a kernel of the MoE layer, or its exchange.
+// What ranks exchange on the way forward and back: in each either a collective or nothing, then the tensor is passed on
+// as it is. The bytes are those of nccl-tests, which are the same for an exchange and its reverse.
+struct Exchange {
+  std::optional<InstructionOp> forward, backward;
+  GroupShape group;
+  double bytes = 0;
+  int stride = 0;  // How far apart neighbours of the group are in rank order; 0: not told.
+  // What was exchanged is not kept for the way back, so the forward collective runs once more there.
+  bool again = false;
+};
+
+// What an instruction does: a part of a transformer's block, a kernel of the MoE layer, or an exchange.
 struct StepWork {
   BlockWork block;
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
   double kernel_size = 0;
-  double exchanged_bytes = 0;  // By the all-to-all over EP, as nccl-tests counts them.
+  std::optional<Exchange> exchange;
 };
 
 // What is computed: the forward pass, or one of the two gradients of an instruction with weights. An instruction
@@ -41,7 +58,8 @@ struct Step {
   StepWork work;
   std::vector<double> output_bytes;
   bool weights = false;
-  double parameters = 0;  // Of a rank.
+  double parameters = 0;               // Of a rank.
+  std::optional<Exchange> weight_sum;  // Of the weights' gradient, where ranks have parts of it.
 };
 
 class Costs {
@@ -49,7 +67,9 @@ class Costs {
   Costs(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile)
       : options_(options),
         layer_(RoutedLayerOf(model, options)),
-        layout_{.expert_parallel = options.expert_parallel},
+        layout_{.tensor_parallel = options.tensor_parallel,
+                .expert_parallel = options.expert_parallel,
+                .context_parallel = options.context_parallel},
         book_(profile, model.model_dim, options.bytes_per_element),
         of_layer_(book_.ForLayer(layer_, layout_)),
         pricer_(of_layer_) {}
@@ -69,8 +89,8 @@ class Costs {
     return kernels;
   }
 
-  double CollectiveS(Collective collective, const GroupShape& group, double bytes) {
-    return book_.CollectiveS(collective, group, bytes);
+  double CollectiveS(InstructionOp op, const GroupShape& group, double bytes, int stride = 0) {
+    return book_.CollectiveS(*CollectiveOf(op), group, bytes, stride);
   }
   // The step over the parameters of a rank, whose states are cut over so many ranks.
   StepWork Optimizer(double dense, int dense_shards, double experts, int expert_shards) const {
@@ -103,8 +123,10 @@ class Costs {
     if (work.kernel) {
       time_s += pricer_.Price(KeyOf(KernelOn(side, *work.kernel), layer_, layout_), share * work.kernel_size).time_s;
     }
-    return time_s + book_.CollectiveS(Collective::kAllToAll, {options_.expert_parallel, options_.ranks_per_node},
-                                      share * work.exchanged_bytes);
+    if (!work.exchange) return time_s;
+    const Exchange& exchange = *work.exchange;
+    const InstructionOp op = side == Side::kForward ? *exchange.forward : *exchange.backward;
+    return time_s + CollectiveS(op, exchange.group, share * exchange.bytes, exchange.stride);
   }
 
   Status Missing() const {
@@ -149,36 +171,57 @@ class Costs {
   Pricer pricer_;
 };
 
+// Where the ranks of a graph lie.
+struct Placement {
+  LayoutPoint point;
+  int gpus_per_node = 1;
+};
+
 // Writes steps down forward, then walks back over them.
 class Tape {
  public:
-  Tape(const ModelGraphOptions& options, Costs& costs) : options_(options), costs_(costs) {}
+  Tape(const ModelGraphOptions& options, const Placement& placement, Costs& costs)
+      : options_(options),
+        costs_(costs),
+        dense_{.replicas = DenseReplicas(placement.point, placement.gpus_per_node)},
+        experts_{.prefix = "expert_", .replicas = ExpertReplicas(placement.point, placement.gpus_per_node)} {
+    if (!ReplicasHaveOwnStream()) return;
+    dense_.stride = options.tensor_parallel;
+    experts_.stride = options.expert_parallel;
+  }
+
+  // What follows is a part of the model up to the next one; with ZeRO-3 the weights of a part are gathered together.
+  void StartPart(const std::string& name) {
+    EndPart();
+    parts_.push_back({.name = name, .first_step = steps_.size(), .first_instruction = instructions_.size()});
+  }
 
   // The step's first output.
   std::string Add(Step step) {
-    Instruction one = {.id = step.id, .op = step.op, .inputs = step.activations};
-    if (step.weights) one.inputs.push_back(step.id + ".w");
-    for (size_t i = 0; i < step.output_bytes.size(); ++i) one.outputs.push_back(OutputOf(step, i));
-    one.output_bytes = step.output_bytes;
-    made_.insert(one.outputs.begin(), one.outputs.end());
-    if (step.op == InstructionOp::kGate) one.gate = options_.gate;
-    SetTimes(step.work, Side::kForward, one);
-    for (int k = 1; k <= options_.max_parts; ++k) {
-      one.part_times_s.push_back(k == 1 ? *one.time_s : costs_.TimeS(step.work, 1.0 / k, Side::kForward));
+    const std::string output = OutputOf(step, 0);
+    if (step.work.exchange && !step.work.exchange->forward) {
+      passed_on_[output] = Made(step.activations.front());
+      made_.insert(output);
+    } else {
+      AddForward(step);
     }
-    instructions_.push_back(std::move(one));
+    if (step.work.exchange && step.work.exchange->again) gathered_[output].step = steps_.size();
     steps_.push_back(std::move(step));
-    return OutputOf(steps_.back(), 0);
+    return output;
   }
   static std::string OutputOf(const Step& step, size_t i) {
     return i == 0 ? step.id + ".y" : StrCat(step.id, ".y", i + 1);
   }
 
   std::vector<Instruction> Finish() {
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      AddBack(*step);
+    EndPart();
+    size_t part = parts_.size();
+    for (size_t i = steps_.size(); i-- > 0;) {
+      if (part == parts_.size() || i < parts_[part].first_step) StartPartBack(--part);
+      AddBack(steps_[i]);
       for (Gradients* const of : {&dense_, &experts_}) {
-        if (of->bucket_bytes >= kBucketBytes) AddGradientSum(*of);
+        const bool full = CutsWeights() ? i == parts_[part].first_step : of->bucket_bytes >= kBucketBytes;
+        if (full && of->bucket_bytes > 0) AddGradientSum(*of);
       }
     }
     for (Gradients* const of : {&dense_, &experts_}) {
@@ -189,26 +232,104 @@ class Tape {
   }
 
  private:
+  // Weights that the ranks of a group have alike: how many there are on each, and gradients that wait to be summed.
+  struct Gradients {
+    std::string prefix;
+    GroupShape replicas;
+    int stride = 0;
+    double parameters = 0;
+    Tensors bucket;
+    double bucket_bytes = 0;
+    int sums = 0;
+  };
+  // What one all-gather brings together of a part of the model.
+  struct Gather {
+    std::string id;
+    const Gradients* of = nullptr;
+    double parameters = 0;
+    Tensors weights;
+  };
+  struct Part {
+    std::string name;  // In front of its instructions' names.
+    size_t first_step = 0, first_instruction = 0;
+    std::vector<Gather> gathers;
+  };
+  // Rows that were exchanged and not kept.
+  struct Gathered {
+    size_t step = 0;   // That exchanged them.
+    std::string back;  // The tensor on the way back, once it is there.
+  };
+
+  static constexpr const char* kAgain = ".again";  // Behind the name of what is gathered for the second time.
+
+  bool CutsWeights() const { return options_.zero_stage == kMaxZeroStage; }
+  bool CutsOptimizer() const { return options_.zero_stage > 0; }
+  // Else they share one with nothing that computation waits for.
+  bool ReplicasHaveOwnStream() const {
+    return CutsWeights() || options_.tensor_parallel > 1 || options_.context_parallel > 1;
+  }
+  Gradients& GradientsOf(const Step& step) { return step.op == InstructionOp::kExpert ? experts_ : dense_; }
+
+  void AddForward(const Step& step) {
+    Instruction one = {.id = step.id, .op = step.op, .inputs = Made(step.activations)};
+    if (step.weights) one.inputs.push_back(WeightsOf(step));
+    for (size_t i = 0; i < step.output_bytes.size(); ++i) one.outputs.push_back(OutputOf(step, i));
+    one.output_bytes = step.output_bytes;
+    made_.insert(one.outputs.begin(), one.outputs.end());
+    if (step.op == InstructionOp::kGate) one.gate = options_.gate;
+    SetTimes(step.work, Side::kForward, one);
+    SetPartTimes([&](double share) { return costs_.TimeS(step.work, share, Side::kForward); }, one);
+    instructions_.push_back(std::move(one));
+  }
+
   void SetTimes(const StepWork& work, Side side, Instruction& one) {
     one.time_s = costs_.TimeS(work, 1, side);
     one.work = costs_.KernelsOf(work, side);
-    if (work.exchanged_bytes <= 0) return;
-    one.bytes = work.exchanged_bytes;
+    if (!work.exchange) return;
+    one.bytes = work.exchange->bytes;
     constexpr double kCountBytes = 4;  // Each rank says of each expert how many rows it sends.
-    one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
-    one.group_size = options_.expert_parallel;
-    one.ranks_per_node = options_.ranks_per_node;
+    if (one.op == InstructionOp::kAllToAll) one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
+    one.group_size = work.exchange->group.size;
+    one.ranks_per_node = work.exchange->group.ranks_per_node;
+  }
+  // `share_s`: the time of a share of the work.
+  template <typename ShareS>
+  void SetPartTimes(ShareS share_s, Instruction& one) const {
+    for (int k = 1; k <= options_.max_parts; ++k) one.part_times_s.push_back(k == 1 ? *one.time_s : share_s(1.0 / k));
+  }
+
+  static std::string WeightsOf(const Step& step) { return step.id + ".w"; }
+  // The tensor that an instruction makes, where steps only passed it on.
+  std::string Made(const std::string& tensor) const {
+    const auto passed_on = passed_on_.find(tensor);
+    return passed_on == passed_on_.end() ? tensor : passed_on->second;
+  }
+  Tensors Made(Tensors tensors) const {
+    for (std::string& tensor : tensors) tensor = Made(tensor);
+    return tensors;
+  }
+
+  Tensors GradientsInto(const Step& step) {
+    Tensors gradients;
+    for (size_t i = 0; i < step.output_bytes.size(); ++i) Append(gradients_of_[OutputOf(step, i)], gradients);
+    return gradients;
   }
 
   void AddBack(const Step& step) {
-    Tensors gradients;
-    for (size_t i = 0; i < step.output_bytes.size(); ++i) {
-      const Tensors& of_output = gradients_of_[OutputOf(step, i)];
-      gradients.insert(gradients.end(), of_output.begin(), of_output.end());
-    }
-    Instruction back = {.id = step.id + ".dx", .op = step.op, .phase = Pass::kBackward, .inputs = gradients};
+    const Tensors gradients = GradientsInto(step);
+    const std::optional<Exchange>& exchange = step.work.exchange;
+    if (exchange && !exchange->backward) return Append(gradients, gradients_of_[step.activations.front()]);
     // An exchange only sends back what it got; the others look at what they read.
-    if (step.op != InstructionOp::kAllToAll) Append(step.activations, back.inputs);
+    Tensors kept, again;
+    if (!exchange) ReadBack(step, gradients, kept, again);
+    Instruction back = {.id = step.id + ".dx", .op = step.op, .phase = Pass::kBackward, .inputs = gradients};
+    if (exchange) back.op = *exchange->backward;
+    Append(kept, back.inputs);
+    // A product's gradient of its input does not wait for rows that only that of its weights needs.
+    if (step.op != InstructionOp::kMatmul) Append(again, back.inputs);
+    if (step.weights && CutsWeights() && GradientsOf(step).replicas.size > 1) {
+      back.inputs.push_back(WeightsOf(step) + kAgain);
+    }
     for (const std::string& tensor : step.activations) {
       if (!made_.contains(tensor)) continue;
       back.outputs.push_back(StrCat("d(", tensor, ").", step.id));
@@ -217,63 +338,145 @@ class Tape {
     SetTimes(step.work, Side::kInputGradient, back);
     if (!back.outputs.empty()) instructions_.push_back(std::move(back));
     if (!step.weights) return;
+    Append(again, kept);
+    AddWeightGradient(step, gradients, kept);
+  }
+
+  // What a step read on its way forward: tensors that are kept, and those that are exchanged once more, which begins
+  // when the gradients are there.
+  void ReadBack(const Step& step, const Tensors& gradients, Tensors& kept, Tensors& again) {
+    for (const std::string& tensor : step.activations) {
+      const auto gathered = gathered_.find(tensor);
+      if (gathered == gathered_.end()) {
+        kept.push_back(Made(tensor));
+        continue;
+      }
+      if (gathered->second.back.empty()) gathered->second.back = AddAgain(steps_[gathered->second.step], gradients);
+      again.push_back(gathered->second.back);
+    }
+  }
+
+  std::string AddAgain(const Step& step, const Tensors& gradients) {
+    Instruction again = {.id = step.id + kAgain, .op = step.op, .phase = Pass::kBackward};
+    again.inputs = Made(step.activations);
+    Append(gradients, again.inputs);
+    again.outputs = {again.id + ".y"};
+    SetTimes(step.work, Side::kForward, again);
+    instructions_.push_back(std::move(again));
+    return instructions_.back().outputs.front();
+  }
+
+  void AddWeightGradient(const Step& step, const Tensors& gradients, const Tensors& read) {
     Instruction weights = {.id = step.id + ".dw", .op = step.op, .phase = Pass::kBackward, .inputs = gradients};
-    Append(step.activations, weights.inputs);
+    Append(read, weights.inputs);
     weights.outputs = {StrCat("d(", step.id, ".w)")};
     weights.weight_gradient = true;
     SetTimes(step.work, Side::kWeightGradient, weights);
-    Gradients& of = step.op == InstructionOp::kExpert ? experts_ : dense_;
+    Gradients& of = GradientsOf(step);
     of.bucket.push_back(weights.outputs.front());
     of.bucket_bytes += step.parameters * options_.gradient_bytes;
     of.parameters += step.parameters;
     instructions_.push_back(std::move(weights));
+    if (step.weight_sum) AddWeightSum(step, of);
   }
 
-  // Weights that the ranks of a group have alike: how many there are on each, and gradients that wait to be summed.
-  struct Gradients {
-    std::string prefix;
-    GroupShape replicas;
-    double parameters = 0;
-    Tensors bucket;
-    double bucket_bytes = 0;
-    int sums = 0;
-  };
+  // Sums what the ranks of a group have of the gradient, which then waits in the place of this rank's part.
+  void AddWeightSum(const Step& step, Gradients& of) {
+    Instruction sum = {.id = step.id + ".sum", .op = *step.weight_sum->forward, .phase = Pass::kBackward};
+    sum.inputs = {of.bucket.back()};
+    sum.outputs = {sum.id + ".y"};
+    SetTimes({.exchange = step.weight_sum}, Side::kForward, sum);
+    of.bucket.back() = sum.outputs.front();
+    instructions_.push_back(std::move(sum));
+  }
 
-  // A collective of the replicas, on a stream of its own.
-  Instruction OfReplicas(const Gradients& of, const std::string& name, InstructionOp op, double bytes, Tensors inputs) {
-    Instruction one = {.id = of.prefix + name, .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
-    one.time_s = costs_.CollectiveS(*CollectiveOf(op), of.replicas, bytes);
+  // A collective of the replicas, beside what computes.
+  Instruction OfReplicas(const Gradients& of, const std::string& id, InstructionOp op, double bytes, Tensors inputs) {
+    Instruction one = {.id = id, .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
+    one.time_s = costs_.CollectiveS(op, of.replicas, bytes, of.stride);
     one.bytes = bytes;
     one.group_size = of.replicas.size;
     one.ranks_per_node = of.replicas.ranks_per_node;
+    if (ReplicasHaveOwnStream()) one.stream = StreamKind::kCopy;
     one.outputs = {one.id + ".y"};
     return one;
   }
 
-  // Sums a bucket of gradients over its replicas, beside what computes: whole, or for each rank the part whose
-  // optimizer states it has.
+  // Sums a bucket of gradients over its replicas: whole, or for each rank the part whose optimizer states it has.
   void AddGradientSum(Gradients& of) {
-    const InstructionOp op = options_.cuts_optimizer ? InstructionOp::kReduceScatter : InstructionOp::kAllReduce;
+    const InstructionOp op = CutsOptimizer() ? InstructionOp::kReduceScatter : InstructionOp::kAllReduce;
     if (of.replicas.size == 1) {
       Append(of.bucket, finished_);
     } else {
-      instructions_.push_back(OfReplicas(of, StrCat("gradients.", ++of.sums), op, of.bucket_bytes, of.bucket));
+      const std::string id = StrCat(of.prefix, "gradients.", ++of.sums);
+      instructions_.push_back(OfReplicas(of, id, op, of.bucket_bytes, of.bucket));
       finished_.push_back(instructions_.back().outputs.front());
     }
     of.bucket_bytes = 0;
     of.bucket.clear();
   }
 
+  // With ZeRO-3 the part's weights are gathered in front of it. Nothing that the graph makes is read for that, so they
+  // are gathered as early as the stream has time, and stay whole where the part is cut.
+  void EndPart() {
+    if (parts_.empty() || !CutsWeights()) return;
+    Part& part = parts_.back();
+    std::vector<Instruction> gathers;
+    for (const Gradients* const of : {&dense_, &experts_}) {
+      Gather gather = {.id = StrCat(part.name, of->prefix, "weights"), .of = of};
+      for (size_t i = part.first_step; i < steps_.size(); ++i) {
+        if (!steps_[i].weights || &GradientsOf(steps_[i]) != of) continue;
+        gather.parameters += steps_[i].parameters;
+        gather.weights.push_back(WeightsOf(steps_[i]));
+      }
+      if (of->replicas.size == 1 || gather.parameters <= 0) continue;
+      gathers.push_back(GatherOf(gather));
+      gathers.back().phase = Pass::kForward;
+      gathers.back().outputs = gather.weights;
+      const auto share_s = [&](double share) {
+        return costs_.CollectiveS(InstructionOp::kAllGather, of->replicas, share * *gathers.back().bytes, of->stride);
+      };
+      SetPartTimes(share_s, gathers.back());
+      part.gathers.push_back(std::move(gather));
+    }
+    instructions_.insert(instructions_.begin() + static_cast<std::ptrdiff_t>(part.first_instruction), gathers.begin(),
+                         gathers.end());
+  }
+  Instruction GatherOf(const Gather& gather) {
+    return OfReplicas(*gather.of, gather.id, InstructionOp::kAllGather, gather.parameters * options_.bytes_per_element,
+                      {gather.id + ".shards"});
+  }
+
+  // Gathers the weights of the part before while this one is on its way back, and those of the last part when that way
+  // begins.
+  void StartPartBack(size_t part) {
+    const Step& last = part + 1 < parts_.size() ? steps_[parts_[part + 1].first_step - 1] : steps_.back();
+    Tensors begun = GradientsInto(last);
+    if (begun.empty()) begun = {OutputOf(last, 0)};
+    if (part + 1 == parts_.size()) GatherAgain(parts_[part], begun);
+    if (part > 0) GatherAgain(parts_[part - 1], begun);
+  }
+  void GatherAgain(const Part& part, const Tensors& begun) {
+    for (const Gather& gather : part.gathers) {
+      Instruction again = GatherOf(gather);
+      again.id += kAgain;
+      Append(begun, again.inputs);
+      again.outputs = gather.weights;
+      for (std::string& tensor : again.outputs) tensor += kAgain;
+      instructions_.push_back(std::move(again));
+    }
+  }
+
   void AddOptimizer() {
     Instruction step = {.id = "optimizer", .op = InstructionOp::kOther, .phase = Pass::kBackward, .inputs = finished_};
-    const auto shards = [&](const Gradients& of) { return options_.cuts_optimizer ? of.replicas.size : 1; };
+    const auto shards = [&](const Gradients& of) { return CutsOptimizer() ? of.replicas.size : 1; };
     SetTimes(costs_.Optimizer(dense_.parameters, shards(dense_), experts_.parameters, shards(experts_)), Side::kForward,
              step);
     step.outputs = {"optimizer.y"};
     instructions_.push_back(std::move(step));
     for (const Gradients* const of : {&dense_, &experts_}) {
-      if (shards(*of) == 1) continue;
-      instructions_.push_back(OfReplicas(*of, "weights", InstructionOp::kAllGather,
+      if (shards(*of) == 1 || CutsWeights()) continue;
+      instructions_.push_back(OfReplicas(*of, of->prefix + "weights", InstructionOp::kAllGather,
                                          of->parameters * options_.bytes_per_element, {"optimizer.y"}));
     }
   }
@@ -283,22 +486,48 @@ class Tape {
   const ModelGraphOptions& options_;
   Costs& costs_;
   std::vector<Step> steps_;
+  std::vector<Part> parts_;
   std::vector<Instruction> instructions_;
-  std::set<std::string> made_;  // Every tensor that the forward pass writes.
+  std::set<std::string> made_;                    // Every tensor that the forward pass writes or passes on.
+  std::map<std::string, std::string> passed_on_;  // To a tensor that an instruction makes.
+  std::map<std::string, Gathered> gathered_;
   std::map<std::string, Tensors> gradients_of_;
-  Gradients dense_ = {.replicas = options_.dense_replicas()};
-  Gradients experts_ = {.prefix = "expert_", .replicas = options_.expert_replicas()};
+  Gradients dense_, experts_;
   Tensors finished_;  // What the optimizer reads.
 };
 
+// The layout of the options, and what `layout` is asked of it.
+Layout LayoutOf(const ModelGraphOptions& options) {
+  return {.tensor_parallel = options.tensor_parallel,
+          .expert_parallel = options.expert_parallel,
+          .context_parallel = options.context_parallel,
+          .data_parallel = std::max(1, options.ranks() / (options.tensor_parallel * options.context_parallel))};
+}
+LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& options) {
+  LayoutRequest request;
+  request.model = model;
+  request.gpus = options.ranks();
+  request.global_batch = static_cast<int>(
+      std::min<long long>(std::numeric_limits<int>::max(), 1LL * options.batch * LayoutOf(options).data_parallel));
+  request.sequence_length = options.sequence_length;
+  request.zero_stage = options.zero_stage;
+  request.gradient_bytes = options.gradient_bytes;
+  request.sequence_parallel = options.sequence_parallel;
+  request.capacity_factor = options.capacity_factor;
+  request.bytes_per_element = options.bytes_per_element;
+  return request;
+}
+
 class Builder {
  public:
-  Builder(const ModelConfig& model, const ModelGraphOptions& options, Costs& costs)
-      : model_(model), options_(options), tape_(options, costs) {
-    slice_ = {.tokens = static_cast<double>(options.batch) * options.sequence_length,
-              .sequence_length = options.sequence_length,
-              .bytes_per_element = options.bytes_per_element};
-  }
+  Builder(const ModelConfig& model, const ModelGraphOptions& options, const Placement& placement, Costs& costs)
+      : model_(model),
+        options_(options),
+        tape_(options, placement, costs),
+        slice_(SliceOf(RequestOf(model, options), placement.point)),
+        tensor_group_(ShapeOf(Group::kTensor, placement.point.layout, placement.gpus_per_node)),
+        context_group_(ContextGroup(placement.point, placement.gpus_per_node)),
+        context_stride_(ContextStride(placement.point)) {}
 
   std::vector<Instruction> Build() {
     std::string memory;  // What the encoder gives.
@@ -310,9 +539,10 @@ class Builder {
       }
       x = LayerAt(i, x, memory);
     }
+    tape_.StartPart("head.");
     const BlockWork head = HeadWork(model_, slice_);
     x = Norm("norm", x);
-    const std::string logits = Linears("head", x, head.linears);
+    const std::string logits = Linears("head", AllRows("head_in", x), head.linears);
     tape_.Add({"loss", InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
     return tape_.Finish();
   }
@@ -327,18 +557,52 @@ class Builder {
   }
   static constexpr double kLossBytes = 4;
   double RowBytes(double features) const { return slice_.tokens * features * options_.bytes_per_element; }
-  double XBytes() const { return RowBytes(model_.model_dim); }
+  // Rows of the model's dimension: those that a tensor-parallel group holds, those of a rank between blocks, and those
+  // that a rank's gate sees.
+  double AllXBytes() const { return RowBytes(model_.model_dim); }
+  double XBytes() const { return slice_.own_tokens() * model_.model_dim * options_.bytes_per_element; }
+  double GatedTokens() const { return slice_.tokens / slice_.tensor_parallel; }
+  double GatedXBytes() const { return GatedTokens() * model_.model_dim * options_.bytes_per_element; }
   // Of each token and choice an expert, a slot and a weight.
-  double PairBytes() const { return slice_.tokens * model_.top_k * (2 * sizeof(int32_t) + sizeof(float)); }
+  double PairBytes() const { return GatedTokens() * model_.top_k * (2 * sizeof(int32_t) + sizeof(float)); }
+
+  bool SharesLayers() const { return slice_.tensor_parallel > 1; }
+  Exchange OverTensor(std::optional<InstructionOp> forward, std::optional<InstructionOp> backward) const {
+    return {.forward = forward, .backward = backward, .group = tensor_group_, .bytes = AllXBytes(), .stride = 1};
+  }
+  std::string Exchanged(const std::string& id, const std::string& x, const Exchange& exchange, double output_bytes) {
+    const InstructionOp op = exchange.forward.value_or(InstructionOp::kOther);
+    return tape_.Add({id, op, {x}, {.exchange = exchange}, {output_bytes}});
+  }
+  // The rows that products read whose columns are cut. Their gradients are sums over the ranks.
+  std::string AllRows(const std::string& id, const std::string& x) {
+    if (!SharesLayers()) return x;
+    if (!slice_.sequence_parallel) {
+      return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllReduce), AllXBytes());
+    }
+    Exchange exchange = OverTensor(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
+    exchange.again = true;
+    return Exchanged(id, x, exchange, AllXBytes());
+  }
+  // The sums over the ranks of rows of which each has a part of the terms: all rows, or its own.
+  std::string Summed(const std::string& id, const std::string& y) {
+    if (!SharesLayers()) return y;
+    return Exchanged(id, y,
+                     slice_.sequence_parallel ? OverTensor(InstructionOp::kReduceScatter, InstructionOp::kAllGather)
+                                              : OverTensor(InstructionOp::kAllReduce, std::nullopt),
+                     XBytes());
+  }
 
   std::string Embed(const std::string& id) {
-    return tape_.Add({id,
-                      InstructionOp::kOther,
-                      {"tokens"},
-                      {.block = EmbeddingWork(model_, slice_)},
-                      {XBytes()},
-                      /*weights=*/true,
-                      1.0 * model_.vocab * model_.model_dim});
+    tape_.StartPart(id + ".");
+    const std::string x = tape_.Add({id,
+                                     InstructionOp::kOther,
+                                     {"tokens"},
+                                     {.block = EmbeddingWork(model_, slice_)},
+                                     {AllXBytes()},
+                                     /*weights=*/true,
+                                     1.0 * model_.vocab * model_.model_dim / slice_.tensor_parallel});
+    return Summed(id + "_sum", x);
   }
   std::string Norm(const std::string& id, const std::string& x) {
     return tape_.Add({id,
@@ -375,6 +639,7 @@ class Builder {
 
   std::string LayerAt(int i, const std::string& x, const std::string& memory) {
     const std::string name = StrCat("layer", i, ".");
+    tape_.StartPart(name);
     std::string y = Attention(name, Norm(name + "norm1", x), i);
     y = Sum(name + "add1", {x, y});
     if (!memory.empty()) {
@@ -397,7 +662,7 @@ class Builder {
     if (layer < model_.encoder_layers) block.attention->flops *= 2;
     const LinearWork out = block.linears.back();
     block.linears.pop_back();
-    std::string read = Linears(name + "qkv", x, block.linears);
+    std::string read = Linears(name + "qkv", AllRows(name + "qkv_in", x), block.linears);
     std::vector<MovedWork> turned = block.moved;
     turned.erase(turned.begin());  // The norm before attention, which is an instruction of its own.
     std::erase_if(turned, [](const MovedWork& moved) { return moved.kernel == Kernel::kResidual; });
@@ -405,12 +670,26 @@ class Builder {
     for (const LinearWork& linear : block.linears) read_features += linear.out_features;
     read = tape_.Add(
         {name + "rotary", InstructionOp::kElementwise, {read}, Moved(std::move(turned)), {RowBytes(read_features)}});
+    Tensors attended = {read};
+    if (options_.context_parallel > 1) attended.push_back(OtherContexts(name + "contexts", read));
     const std::string y = tape_.Add({name + "attention",
                                      InstructionOp::kAttention,
-                                     {read},
-                                     {.block = {.attention = block.attention}},
+                                     std::move(attended),
+                                     StepWork{.block = {.attention = block.attention}},
                                      {RowBytes(out.in_features)}});
-    return Linears(name + "out", y, {out});
+    return Summed(name + "out_sum", Linears(name + "out", y, {out}));
+  }
+  // The keys and values of all contexts.
+  std::string OtherContexts(const std::string& id, const std::string& read) {
+    const double bytes = options_.context_parallel * PassedBytes(model_, slice_);
+    return Exchanged(id, read,
+                     {.forward = InstructionOp::kAllGather,
+                      .backward = InstructionOp::kReduceScatter,
+                      .group = context_group_,
+                      .bytes = bytes,
+                      .stride = context_stride_,
+                      .again = true},
+                     bytes);
   }
 
   // To the encoder's output, every token of which each token sees.
@@ -430,35 +709,59 @@ class Builder {
   }
 
   std::string Network(const std::string& name, const std::string& x, const BlockWork& block) {
-    const std::string up = Linears(name + "up", x, {block.linears.front()});
+    const std::string up = Linears(name + "up", AllRows(name + "up_in", x), {block.linears.front()});
     const std::string activated = tape_.Add({name + "activation",
                                              InstructionOp::kElementwise,
                                              {up},
                                              Moved(Only(block, Kernel::kActivation)),
                                              {RowBytes(block.linears.back().in_features)}});
-    return Linears(name + "down", activated, {block.linears.back()});
+    return Summed(name + "down_sum", Linears(name + "down", activated, {block.linears.back()}));
+  }
+
+  // The part of the rows that a rank gates, where it has them all: it takes its own, and the others' gradients come
+  // back to it; and all rows of what the ranks combined.
+  std::string GatedRows(const std::string& id, const std::string& x) {
+    if (!SharesLayers() || slice_.sequence_parallel) return x;
+    return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllGather), GatedXBytes());
+  }
+  std::string CombinedRows(const std::string& id, const std::string& y) {
+    if (!SharesLayers() || slice_.sequence_parallel) return y;
+    return Exchanged(id, y, OverTensor(InstructionOp::kAllGather, std::nullopt), XBytes());
+  }
+  // Each rank's gate sees its own rows alone. Gradients are summed in FP32, as schedules of layers do.
+  std::optional<Exchange> GateSum() const {
+    if (!SharesLayers()) return std::nullopt;
+    Exchange sum = OverTensor(InstructionOp::kAllReduce, std::nullopt);
+    sum.bytes = 1.0 * sizeof(float) * model_.model_dim * model_.experts;
+    return sum;
   }
 
   // The experts' output, and the shared expert's, which is computed while tokens are on their way.
-  Tensors Experts(const std::string& name, const std::string& x) {
-    const double slots = model_.top_k * options_.capacity_factor * slice_.tokens;
+  Tensors Experts(const std::string& name, const std::string& normed) {
+    const double slots = model_.top_k * options_.capacity_factor * GatedTokens();
     const double bytes = slots * model_.model_dim * options_.bytes_per_element;
     const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
-    const StepWork permute = kernel(Kernel::kPermute, bytes), exchange = {.exchanged_bytes = bytes};
+    const StepWork permute = kernel(Kernel::kPermute, bytes);
+    const Exchange exchange = {.forward = InstructionOp::kAllToAll,
+                               .backward = InstructionOp::kAllToAll,
+                               .group = {options_.expert_parallel, options_.ranks_per_node},
+                               .bytes = bytes};
+    const std::string x = GatedRows(name + "slice", normed);
     const std::string gate = tape_.Add({name + "gate",
                                         InstructionOp::kGate,
                                         {x},
-                                        kernel(Kernel::kGate, XBytes()),
+                                        kernel(Kernel::kGate, GatedXBytes()),
                                         {PairBytes()},
                                         /*weights=*/true,
-                                        1.0 * model_.model_dim * model_.experts});
+                                        1.0 * model_.model_dim * model_.experts,
+                                        GateSum()});
     // Its second output says where each slot came from and with what weight, which combine reads.
     Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, permute, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);
     const std::string sent = tape_.Add(dispatch);
-    const std::string got = tape_.Add({name + "all_to_all1", InstructionOp::kAllToAll, {sent}, exchange, {bytes}});
+    const std::string got = Exchanged(name + "all_to_all1", sent, exchange, bytes);
     Tensors outputs;
-    if (model_.shared_hidden_dim > 0) outputs = {Network(name + "shared_", x, SharedExpertWork(model_, slice_))};
+    if (model_.shared_hidden_dim > 0) outputs = {Network(name + "shared_", normed, SharedExpertWork(model_, slice_))};
     const double local_experts = 1.0 * model_.experts / options_.expert_parallel;
     const StepWork experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
     const std::string made = tape_.Add({name + "experts",
@@ -468,15 +771,19 @@ class Builder {
                                         {bytes},
                                         /*weights=*/true,
                                         local_experts * ExpertParameters(model_)});
-    const std::string returned = tape_.Add({name + "all_to_all2", InstructionOp::kAllToAll, {made}, exchange, {bytes}});
-    outputs.push_back(tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute, {XBytes()}}));
+    const std::string returned = Exchanged(name + "all_to_all2", made, exchange, bytes);
+    const std::string combined =
+        tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute, {GatedXBytes()}});
+    outputs.push_back(CombinedRows(name + "whole", combined));
     return outputs;
   }
 
   const ModelConfig& model_;
   const ModelGraphOptions& options_;
   Tape tape_;
-  RankSlice slice_;
+  const RankSlice slice_;
+  const GroupShape tensor_group_, context_group_;
+  const int context_stride_;
 };
 
 Status Bad(const char* what, const std::string& found, const std::string& expected) {
@@ -491,15 +798,24 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   if (model.moe_layers() == 0) return Bad("model", "no layer of experts", "a Mixture-of-Experts model");
   RETURN_IF_ERROR(whole("batch", options.batch, 1 << 24));
   RETURN_IF_ERROR(whole("sequence length", options.sequence_length, 1 << 24));
-  if (const double tokens = static_cast<double>(options.batch) * options.sequence_length; tokens > kMostTokens) {
-    return Bad("batch × sequence length", StrCat(tokens), StrCat("at most ", kMostTokens, " tokens"));
+  if (const double tokens = static_cast<double>(options.batch) * options.sequence_length; tokens > kMostGraphTokens) {
+    return Bad("batch × sequence length", StrCat(tokens), StrCat("at most ", kMostGraphTokens, " tokens"));
   }
   RETURN_IF_ERROR(whole("expert parallel", options.expert_parallel, model.experts));
+  RETURN_IF_ERROR(whole("tensor parallel", options.tensor_parallel, kMostDegree));
+  RETURN_IF_ERROR(whole("context parallel", options.context_parallel, kMostDegree));
   if (model.experts % options.expert_parallel != 0) {
     return Bad("expert parallel", StrCat(options.expert_parallel),
                StrCat("a divisor of the ", model.experts, " experts"));
   }
   RETURN_IF_ERROR(whole("ranks per node", options.ranks_per_node, options.expert_parallel));
+  const double degrees = 1.0 * options.expert_parallel * options.tensor_parallel * options.context_parallel;
+  if (degrees > kMostRanks) {
+    return Bad("expert parallel × tensor parallel × context parallel", StrCat(degrees), StrCat("at most ", kMostRanks));
+  }
+  if (options.zero_stage < 0 || options.zero_stage > kMaxZeroStage) {
+    return Bad("zero", StrCat(options.zero_stage), StrCat("a stage of 0 to ", kMaxZeroStage));
+  }
   if (options.gpus != 0 && (options.gpus < options.expert_parallel || options.gpus % options.expert_parallel != 0)) {
     return Bad("gpus", StrCat(options.gpus),
                StrCat("a multiple of the ", options.expert_parallel, " of expert parallel"));
@@ -526,6 +842,23 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   return OkStatus();
 }
 
+// Where layers and sequences are shared, the degrees are those of a layout, and the profile has its GPUs.
+StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
+  if (options.tensor_parallel == 1 && options.context_parallel == 1) {
+    return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
+  }
+  if (model.encoder_layers > 0) {
+    return Bad("model", "an encoder", "one without, where layers or sequences are shared by ranks");
+  }
+  const LayoutRequest request = RequestOf(model, options);
+  RETURN_IF_ERROR(CheckLayoutRequest(request, profile.cluster));
+  const Cluster cluster = ClusterOf(request, profile.cluster);
+  Layout layout = LayoutOf(options);
+  layout.data_parallel = 0;
+  ASSIGN_OR_RETURN(const LayoutPoint point, PointOf(request, cluster, layout, options.batch));
+  return Placement{point, cluster.gpus_per_node};
+}
+
 double ForwardS(const TrainingGraph& graph) {
   double forward_s = 0;
   for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
@@ -537,8 +870,10 @@ double ForwardS(const TrainingGraph& graph) {
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
                                         const Profile& profile, PriceNotes& notes) {
   RETURN_IF_ERROR(CheckOptions(model, options));
+  ASSIGN_OR_RETURN(const Placement placement, PlacementOf(model, options, profile));
   Costs costs(model, options, profile);
-  TrainingGraph graph = {.instructions = Builder(model, options, costs).Build(), .max_parts = options.max_parts};
+  TrainingGraph graph = {.instructions = Builder(model, options, placement, costs).Build(),
+                         .max_parts = options.max_parts};
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());

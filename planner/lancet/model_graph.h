@@ -7,14 +7,30 @@
 // MiB, as PyTorch's DDP does, on a stream beside; the optimizer's step and the gathering of its weights come last. Each
 // instruction says of which kernels it consists and how large its outputs are, so that the graph can be run.
 //
+// Ranks may share layers and sequences, as `layout` and `step` have it:
+//
+//   tensor parallelism   Each rank has some heads of attention, some columns of networks without experts and of shared
+//                        experts, and a part of the vocabulary. Rows are all-reduced behind the last product of a block
+//                        and their gradients in front of the first; with sequence parallelism they are gathered and
+//                        reduce-scattered instead, and gathered once more for the first product's weight gradient. A
+//                        MoE layer is Parm's S1 in one piece: each rank gates and sends its own part of the rows,
+//                        gradients of gates are summed, and without sequence parallelism what comes out is gathered.
+//   context parallelism  Keys and values are gathered before attention and once more before its way back, whose
+//                        gradients of them are reduce-scattered. Nothing runs meanwhile, where `step` has the scores.
+//   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
+//                        and their gradients reduce-scattered behind the second.
+//
+// Collectives over tensor- and context-parallel ranks are on the stream INTRA_NODE, those over replicas are then, and
+// with ZeRO-3, on COPY.
+//
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
-// gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, all-to-alls over
-// EP, extrapolated where the group was not measured. Of k parts each takes the time of one k-th of the work. Seconds,
-// bytes, flops. Pure functions.
+// gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, collectives by
+// their groups, extrapolated where those were not measured. Of k parts each takes the time of one k-th of the work.
+// Seconds, bytes, flops. Pure functions.
 #pragma once
 
-#include <algorithm>
+#include <numeric>
 
 #include "models/cost/profile.h"
 #include "models/model/model_config.h"
@@ -26,34 +42,32 @@
 namespace moeplan::planner {
 
 struct ModelGraphOptions {
-  int batch = 1;            // Samples on one rank.
+  int batch = 1;            // Samples that the ranks of one tensor- and context-parallel group share.
   int sequence_length = 0;  // Tokens of a sample.
   int expert_parallel = 1;  // Ranks over which the experts of a layer lie; divides their number.
   int ranks_per_node = 1;   // Of these on one node.
-  int gpus = 0;             // Ranks in all; 0: those of expert_parallel.
-  int gpus_per_node = 0;    // 0: ranks_per_node.
+  int tensor_parallel = 1;
+  int context_parallel = 1;
+  bool sequence_parallel = true;  // Between blocks each tensor-parallel rank has its part of the rows alone.
+  int gpus = 0;                   // Ranks in all; 0: as few as have room for all of these.
+  int gpus_per_node = 0;          // 0: ranks_per_node.
   double capacity_factor = 1;
   int bytes_per_element = 2;
   GateKind gate = GateKind::kTopK;
   int max_parts = 8;
-  // Dense gradients are summed for each rank's part of the optimizer's states, and weights gathered after its step
-  // (ZeRO-1, as `step` has it by default); else they are summed whole.
-  bool cuts_optimizer = true;
+  // 0: gradients are summed whole. 1 and 2: for each rank's part of the optimizer's states, and weights are gathered
+  // after its step. 3: weights are gathered before each pass instead.
+  int zero_stage = 1;
   int gradient_bytes = 4;     // Of a gradient that is summed.
   RangeLimits limits;         // Written into the graph, by default none.
   bool paper_limits = false;  // Instead of `limits`, those of Lancet's evaluation (LimitsOfPaper).
 
-  int ranks() const { return gpus > 0 ? gpus : expert_parallel; }
-  // The ranks that have the same dense weights: all; and the same experts.
-  GroupShape dense_replicas() const { return {ranks(), std::min(ranks(), PerNode())}; }
-  GroupShape expert_replicas() const {
-    const int replicas = ranks() / expert_parallel;
-    return {replicas, std::clamp(PerNode() / expert_parallel, 1, replicas)};
-  }
+  int ranks() const { return gpus > 0 ? gpus : std::lcm(expert_parallel, tensor_parallel * context_parallel); }
   int PerNode() const { return gpus_per_node > 0 ? gpus_per_node : ranks_per_node; }
 };
 
-// kInvalidInput: an option is out of range, or the model has no layer of experts. kNotFound: the profile lacks the
+// kInvalidInput: an option is out of range, the degrees break a rule that layouts have (planner/layout/layout_rules.h),
+// or the model has no layer of experts. kNotFound: the profile lacks the
 // all-to-all or EXPERT_GEMM, with the command that measures them. What was extrapolated or taken as free goes to
 // `notes`. The graph passes ValidateTrainingGraph.
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,

@@ -103,6 +103,12 @@ AttentionWidths WidthsOf(const ModelConfig& model) {
   return {.query_key = query, .value = value, .projected = 2 * query + 2 * value, .passed = query + value};
 }
 
+double PassedBytes(const ModelConfig& model, const RankSlice& slice) {
+  const double tensor = slice.tensor_parallel;
+  const double ranks = model.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model.kv_heads);
+  return slice.tokens * slice.bytes_per_element * WidthsOf(model).passed / ranks;
+}
+
 double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int next_tokens) {
   const AttentionWidths widths = WidthsOf(model);
   const double layers = model.layers() + next_tokens;

@@ -5,6 +5,7 @@
 
 #include "models/layout/layout_answer.h"
 #include "models/model/model_config.h"
+#include "models/step/layer_work.h"
 
 namespace moeplan::planner {
 
@@ -51,6 +52,9 @@ struct AttentionWidths {
   double passed = 0;     // Of one key and one value of each own head, of all tensor-parallel ranks together.
 };
 AttentionWidths WidthsOf(const ModelConfig& model);
+
+// Bytes of the keys and values that a rank passes to other contexts: of its tokens, of at least one head.
+double PassedBytes(const ModelConfig& model, const RankSlice& slice);
 
 // Flops of the forward pass for one token of a sequence, all scores counted (no causal half, but for what a window
 // leaves out), the way MFU is usually given: two for each parameter that the token visits, and 2·s·(query_key + value)

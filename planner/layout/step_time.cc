@@ -408,12 +408,7 @@ class StepPricer {
   void AddContextExchange(BlockTime& block) const {
     const GroupShape contexts = ContextGroup(point_, gpus_per_node_);
     if (contexts.size == 1) return;
-    const AttentionWidths widths = WidthsOf(model_);
-    const double tensor = layout_.tensor_parallel, row_bytes = tokens_ * request_.bytes_per_element;
     const int stride = ContextStride(point_);
-    // A tensor-parallel rank has at least one head's keys and values.
-    const double ranks = model_.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model_.kv_heads);
-    const double passed_bytes = row_bytes * widths.passed / ranks;
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const auto add = [](double exchange_s, int collectives, double beside_s, PassTime& pass) {
       pass.wait_s += std::max(0.0, exchange_s - beside_s);
@@ -426,14 +421,16 @@ class StepPricer {
         return book_.CollectiveS(Collective::kAllToAll, contexts, bytes, stride);
       };
       // Queries, keys and values there, outputs back; keys are as wide as queries' share of them.
-      const double key = widths.passed * widths.query_key / (widths.query_key + widths.value);
-      const double all_s = exchange_s(row_bytes * widths.query_key / tensor) + exchange_s(row_bytes * key / ranks) +
-                           exchange_s(row_bytes * (widths.passed - key) / ranks) +
-                           exchange_s(row_bytes * widths.value / tensor);
+      const AttentionWidths widths = WidthsOf(model_);
+      const double tensor = layout_.tensor_parallel, row_bytes = tokens_ * request_.bytes_per_element;
+      const double passed_bytes = PassedBytes(model_, slice_);
+      const double key_bytes = passed_bytes * widths.query_key / (widths.query_key + widths.value);
+      const double all_s = exchange_s(row_bytes * widths.query_key / tensor) + exchange_s(key_bytes) +
+                           exchange_s(passed_bytes - key_bytes) + exchange_s(row_bytes * widths.value / tensor);
       add(all_s, 4, /*beside_s=*/0, forward), add(all_s, 4, /*beside_s=*/0, backward);
       return;
     }
-    const double all_bytes = passed_bytes * layout_.context_parallel;
+    const double all_bytes = PassedBytes(model_, slice_) * layout_.context_parallel;
     const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_bytes, stride);
     const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_bytes, stride);
     add(there_s, 1, block.scores_forward_s, forward);

@@ -22,6 +22,15 @@ std::string Counted(size_t count, const std::string& one, const std::string& man
 
 using Producers = std::unordered_map<std::string_view, int>;  // Of tensors.
 
+// Whether a tensor stays whole, as weights do: nothing in the graph makes it, or an all-gather of such tensors alone.
+bool StaysWhole(const TrainingGraph& graph, const Producers& producers, const std::string& tensor) {
+  const auto producer = producers.find(tensor);
+  if (producer == producers.end()) return true;
+  const Instruction& one = graph.instructions[producer->second];
+  return one.op == InstructionOp::kAllGather &&
+         std::ranges::none_of(one.inputs, [&](const std::string& input) { return producers.contains(input); });
+}
+
 // Tensors from outside that are cut where they enter the range, and of its own those put together behind it.
 void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, const Producers& producers,
                     const StepRange& range, LancetAnswer::Partition& partition) {
@@ -29,8 +38,7 @@ void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, 
   for (int i = range.first; i <= range.last; ++i) {
     const Instruction& one = graph.instructions[i];
     for (const std::string& tensor : one.inputs) {
-      const auto producer = producers.find(tensor);
-      if (producer != producers.end() && producer->second < range.first) split.insert(tensor);
+      if (!StaysWhole(graph, producers, tensor) && producers.at(tensor) < range.first) split.insert(tensor);
     }
     if (one.output_bytes.empty()) continue;
     for (const int output : builder.ReadBehind(i, range.last)) {

@@ -142,7 +142,7 @@ TEST(ModelGraphTest, AStepEndsWithItsOptimizer) {
   EXPECT_EQ(graph.instructions.back().op, InstructionOp::kAllGather);
 
   ModelGraphOptions whole = kOptions;
-  whole.cuts_optimizer = false;
+  whole.zero_stage = 0;
   whole.gpus = 8;
   whole.gpus_per_node = 2;
   const TrainingGraph summed = GraphOf(SmallModel(), whole);

@@ -1,0 +1,441 @@
+// Training graphs of layouts whose ranks share layers, sequences and weights: which collectives there are, over whom,
+// of how many bytes, behind what; and that they take as long as `step` says of the same layout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/plan/step_tasks.h"
+#include "models/schedule/schedules.h"
+#include "planner/lancet/model_graph.h"
+#include "planner/layout/price_layout.h"
+#include "planner/rules/lancet.h"
+#include "tests/planner/small_layouts.h"
+#include "tests/planner/small_steps.h"
+
+namespace moeplan::planner {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Every cost is in proportion to the bytes or flops, each collective's and each group's by another factor.
+Profile ProportionalProfile() {
+  Profile profile = SmallProfile();
+  profile.collectives.clear();
+  double per_byte = 1e-9;
+  for (const Collective collective :
+       {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+    for (const GroupShape& group : {GroupShape{2, 2}, {2, 1}, {4, 4}, {4, 2}, {4, 1}, {8, 4}}) {
+      profile.collectives.push_back(Line(Over(collective, group), 0, per_byte *= 1.1));
+    }
+  }
+  profile.kernels = {Line(Kernel::kExpertGemm, 0, 2e-12), Line(Kernel::kGate, 0, 1e-11),
+                     Line(Kernel::kPermute, 0, 1e-11), Line(Kernel::kDeviceCopy, 0, 1e-11)};
+  return profile;
+}
+
+// 8 GPUs on 2 nodes: TP 2, CP 2, DP 2, EP 4. Micro-batches of 8 samples of 64 tokens: 256 on a tensor-parallel group.
+constexpr ModelGraphOptions kShared = {.batch = 8,
+                                       .sequence_length = 64,
+                                       .expert_parallel = 4,
+                                       .ranks_per_node = 4,
+                                       .tensor_parallel = 2,
+                                       .context_parallel = 2,
+                                       .gpus = 8,
+                                       .gpus_per_node = 4};
+constexpr double kTokens = 256, kRowsBytes = kTokens * 32 * 2;
+
+ModelGraphOptions WithWholeRows() {
+  ModelGraphOptions options = kShared;
+  options.sequence_parallel = false;
+  return options;
+}
+ModelGraphOptions WithCutWeights() {
+  return {.batch = 2,
+          .sequence_length = 64,
+          .expert_parallel = 4,
+          .ranks_per_node = 4,
+          .gpus = 8,
+          .gpus_per_node = 4,
+          .zero_stage = 3};
+}
+
+TrainingGraph GraphOf(const ModelGraphOptions& options, const ModelConfig& model = SmallModel()) {
+  PriceNotes notes;
+  const auto graph = TrainingGraphOf(model, options, ProportionalProfile(), notes);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return graph.ok() ? *graph : TrainingGraph();
+}
+
+const Instruction& Find(const TrainingGraph& graph, const std::string& id) {
+  const auto found = std::ranges::find(graph.instructions, id, &Instruction::id);
+  EXPECT_NE(found, graph.instructions.end()) << id;
+  static const Instruction kNone;
+  return found == graph.instructions.end() ? kNone : *found;
+}
+
+bool Has(const TrainingGraph& graph, const std::string& id) {
+  return std::ranges::find(graph.instructions, id, &Instruction::id) != graph.instructions.end();
+}
+
+std::ptrdiff_t Place(const TrainingGraph& graph, const std::string& id) {
+  return &Find(graph, id) - graph.instructions.data();
+}
+
+using Kind = std::function<bool(const Instruction&)>;
+
+double SumS(const TrainingGraph& graph, Pass pass, const Kind& counts) {
+  double sum_s = 0;
+  for (const Instruction& one : graph.instructions) {
+    if (one.phase == pass && counts(one)) sum_s += *one.time_s;
+  }
+  return sum_s;
+}
+long Count(const TrainingGraph& graph, InstructionOp op, const Kind& counts) {
+  return std::ranges::count_if(graph.instructions, [&](const Instruction& one) { return one.op == op && counts(one); });
+}
+
+bool OverTensor(const Instruction& one) {
+  return CollectiveOf(one.op) && one.group_size == 2 && one.ranks_per_node == 2 &&
+         one.id.find("contexts") == std::string::npos && StreamOf(one) == StreamKind::kIntraNode;
+}
+bool OfContexts(const Instruction& one) { return one.id.find("contexts") != std::string::npos; }
+bool OfReplicas(const Instruction& one) { return StreamOf(one) == StreamKind::kCopy; }
+
+void ExpectCollective(const Instruction& one, InstructionOp op, Pass phase, double bytes, GroupShape group) {
+  EXPECT_EQ(Name(one.op), Name(op)) << one.id;
+  EXPECT_EQ(one.phase, phase) << one.id;
+  EXPECT_EQ(one.bytes, bytes) << one.id;
+  EXPECT_EQ(one.group_size, group.size) << one.id;
+  EXPECT_EQ(one.ranks_per_node, group.ranks_per_node) << one.id;
+}
+
+// ---- Tensor parallelism.
+
+TEST(SharedLayersGraphTest, SequenceParallelRanksGatherRowsBeforeProductsAndScatterTheirSums) {
+  const TrainingGraph graph = GraphOf(kShared);
+  ExpectCollective(Find(graph, "layer0.qkv_in"), InstructionOp::kAllGather, Pass::kForward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer0.out_sum"), InstructionOp::kReduceScatter, Pass::kForward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer0.qkv_in.again"), InstructionOp::kAllGather, Pass::kBackward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer0.qkv_in.dx"), InstructionOp::kReduceScatter, Pass::kBackward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer0.out_sum.dx"), InstructionOp::kAllGather, Pass::kBackward, kRowsBytes, {2, 2});
+  // Four blocks of attention, two networks without experts and the head gather and give back; the embedding's rows are
+  // summed beside those of the blocks.
+  EXPECT_EQ(Count(graph, InstructionOp::kAllGather, OverTensor), 7 + 7 + 7);
+  EXPECT_EQ(Count(graph, InstructionOp::kReduceScatter, OverTensor), 7 + 7);
+}
+
+TEST(SharedLayersGraphTest, ProductsWaitForGatheredRowsAndTheirInputGradientDoesNotWaitForThemAgain) {
+  const TrainingGraph graph = GraphOf(kShared);
+  EXPECT_THAT(Find(graph, "layer0.qkv_in").inputs, ElementsAre("layer0.norm1.y"));
+  EXPECT_THAT(Find(graph, "layer0.qkv").inputs, ElementsAre("layer0.qkv_in.y", "layer0.qkv.w"));
+  EXPECT_THAT(Find(graph, "layer0.add1").inputs, Contains("layer0.out_sum.y"));
+  // The second gather begins with the gradients of the products that need it.
+  EXPECT_THAT(Find(graph, "layer0.qkv_in.again").inputs,
+              ElementsAre("layer0.norm1.y", "d(layer0.qkv.y).layer0.rotary"));
+  EXPECT_THAT(Find(graph, "layer0.qkv.dw").inputs, Contains("layer0.qkv_in.again.y"));
+  EXPECT_THAT(Find(graph, "layer0.qkv.dw").inputs, Not(Contains("layer0.qkv_in.y")));
+  EXPECT_THAT(Find(graph, "layer0.qkv.dx").inputs, ElementsAre("d(layer0.qkv.y).layer0.rotary"));
+  EXPECT_THAT(Find(graph, "layer0.qkv_in.dx").inputs, ElementsAre("d(layer0.qkv_in.y).layer0.qkv"));
+  EXPECT_THAT(Find(graph, "layer0.norm1.dx").inputs, Contains("d(layer0.norm1.y).layer0.qkv_in"));
+}
+
+TEST(SharedLayersGraphTest, WholeRowsAreSummedBehindABlockAndTheirGradientsInFrontOfIt) {
+  const TrainingGraph graph = GraphOf(WithWholeRows());
+  ExpectCollective(Find(graph, "layer0.out_sum"), InstructionOp::kAllReduce, Pass::kForward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer0.qkv_in.dx"), InstructionOp::kAllReduce, Pass::kBackward, kRowsBytes, {2, 2});
+  EXPECT_FALSE(Has(graph, "layer0.qkv_in"));
+  EXPECT_FALSE(Has(graph, "layer0.out_sum.dx"));
+  EXPECT_THAT(Find(graph, "layer0.qkv").inputs, ElementsAre("layer0.norm1.y", "layer0.qkv.w"));
+  // The gradient of the sum is that of its terms.
+  EXPECT_THAT(Find(graph, "layer0.out.dx").inputs, Contains("d(layer0.out_sum.y).layer0.add1"));
+  EXPECT_THAT(Find(graph, "layer0.norm1.dx").inputs, Contains("d(layer0.norm1.y).layer0.qkv_in"));
+  // Forward behind four blocks of attention, two networks and the embedding, backward in front of the head too; and
+  // the gradients of two gates.
+  EXPECT_EQ(Count(graph, InstructionOp::kAllReduce, OverTensor), 7 + 7 + 2);
+}
+
+TEST(SharedLayersGraphTest, RanksHaveHeadsColumnsAndAPartOfTheVocabulary) {
+  const TrainingGraph graph = GraphOf(kShared);
+  const double product = 2e-12 * 2 * kTokens;  // Seconds of a product, over its features.
+  EXPECT_NEAR(*Find(graph, "layer0.qkv").time_s, product * 32 * 8 * (2 + 1 + 1), 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.out").time_s, product * 16 * 32, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.up").time_s, product * 32 * 32, 1e-15);
+  EXPECT_NEAR(*Find(graph, "head").time_s, product * 32 * 50, 1e-15);
+  // Of the rows between blocks a rank has half, with sequence parallelism alone.
+  EXPECT_EQ(Find(graph, "layer0.norm1").output_bytes, std::vector<double>{kRowsBytes / 2});
+  EXPECT_EQ(Find(GraphOf(WithWholeRows()), "layer0.norm1").output_bytes, std::vector<double>{kRowsBytes});
+}
+
+TEST(SharedLayersGraphTest, SharedExpertsAreCutAsNetworksAre) {
+  ModelConfig model = SmallModel();
+  model.shared_hidden_dim = 16;
+  const TrainingGraph graph = GraphOf(kShared, model);
+  EXPECT_NEAR(*Find(graph, "layer2.shared_up").time_s, 2e-12 * 2 * kTokens * 32 * 8, 1e-15);
+  ExpectCollective(Find(graph, "layer2.shared_up_in"), InstructionOp::kAllGather, Pass::kForward, kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "layer2.shared_down_sum"), InstructionOp::kReduceScatter, Pass::kForward, kRowsBytes,
+                   {2, 2});
+  EXPECT_THAT(Find(graph, "layer2.add2").inputs, Contains("layer2.shared_down_sum.y"));
+  // The gate reads the rank's own rows.
+  EXPECT_THAT(Find(graph, "layer2.gate").inputs, Contains("layer2.norm2.y"));
+}
+
+// What a MoE layer exchanges is what its schedule does: S1, of which each rank sends its own rows.
+TEST(SharedLayersGraphTest, MoeLayersExchangeWhatTheirScheduleDoes) {
+  const TrainingGraph graph = GraphOf(WithWholeRows());
+  Workload workload = *graph.workload;
+  workload.phase = Phase::kTraining;
+  const auto resolved = ResolveWorkload(workload, {.nodes = 2, .gpus_per_node = 4});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+  const auto schedule = BuildSchedule({.family = Family::kParmS1}, *resolved, {.nodes = 2, .gpus_per_node = 4});
+  ASSERT_TRUE(schedule.ok()) << schedule.status().message();
+  const auto bytes = [&](const std::string& name) {
+    const auto task = std::ranges::find(schedule->tasks, name, &Task::name);
+    return task == schedule->tasks.end() ? 0 : task->size;
+  };
+  EXPECT_EQ(Find(graph, "layer2.all_to_all1").bytes, bytes("dispatch_a2a"));
+  EXPECT_EQ(Find(graph, "layer2.all_to_all2").bytes, bytes("combine_a2a"));
+  EXPECT_EQ(Find(graph, "layer2.whole").bytes, bytes("gather_output"));
+  EXPECT_EQ(Find(graph, "layer2.slice.dx").bytes, bytes("grad_gather_input"));
+  EXPECT_EQ(Find(graph, "layer2.gate.sum").bytes, bytes("grad_sum_gate"));
+  EXPECT_EQ(Find(graph, "layer2.all_to_all1").bytes, 2 * kRowsBytes / 2);  // Two experts for each of half of the rows.
+  EXPECT_EQ(Find(graph, "layer2.all_to_all1").group_size, 4);
+}
+
+TEST(SharedLayersGraphTest, GatesSeeTheirOwnRowsAndTheirGradientsAreSummed) {
+  const TrainingGraph whole = GraphOf(WithWholeRows()), cut = GraphOf(kShared);
+  for (const TrainingGraph* const graph : {&whole, &cut}) {
+    EXPECT_NEAR(*Find(*graph, "layer2.gate").time_s, 1e-11 * kRowsBytes / 2, 1e-15);
+    ExpectCollective(Find(*graph, "layer2.gate.sum"), InstructionOp::kAllReduce, Pass::kBackward, 4 * kRouter, {2, 2});
+    EXPECT_THAT(Find(*graph, "layer2.gate.sum").inputs, ElementsAre("d(layer2.gate.w)"));
+    EXPECT_THAT(Find(*graph, "gradients.1").inputs, Contains("layer2.gate.sum.y"));
+    EXPECT_THAT(Find(*graph, "gradients.1").inputs, Not(Contains("d(layer2.gate.w)")));
+  }
+  EXPECT_THAT(Find(whole, "layer2.whole").inputs, ElementsAre("layer2.combine.y"));
+  EXPECT_THAT(Find(whole, "layer2.slice.dx").inputs,
+              ElementsAre("d(layer2.slice.y).layer2.dispatch", "d(layer2.slice.y).layer2.gate"));
+  EXPECT_THAT(Find(whole, "layer2.norm2.dx").inputs, Contains("d(layer2.norm2.y).layer2.slice"));
+  // With sequence parallelism rows stay where they are.
+  EXPECT_FALSE(Has(cut, "layer2.whole"));
+  EXPECT_FALSE(Has(cut, "layer2.slice.dx"));
+}
+
+// ---- Context parallelism.
+
+TEST(SharedLayersGraphTest, KeysAndValuesAreGatheredOverContextsAndTheirGradientsScattered) {
+  const TrainingGraph graph = GraphOf(kShared);
+  // One head's key and value of 8 each, of both contexts. Contexts lie across the experts' ranks, on two nodes.
+  const double bytes = 2 * kTokens * 2 * (8 + 8);
+  ExpectCollective(Find(graph, "layer2.contexts"), InstructionOp::kAllGather, Pass::kForward, bytes, {2, 1});
+  ExpectCollective(Find(graph, "layer2.contexts.again"), InstructionOp::kAllGather, Pass::kBackward, bytes, {2, 1});
+  ExpectCollective(Find(graph, "layer2.contexts.dx"), InstructionOp::kReduceScatter, Pass::kBackward, bytes, {2, 1});
+  EXPECT_EQ(Count(graph, InstructionOp::kAllGather, OfContexts), 2 * 4);
+  EXPECT_EQ(Count(graph, InstructionOp::kReduceScatter, OfContexts), 4);
+  EXPECT_THAT(Find(graph, "layer2.attention").inputs, ElementsAre("layer2.rotary.y", "layer2.contexts.y"));
+  EXPECT_THAT(Find(graph, "layer2.attention.dx").inputs, Contains("layer2.contexts.again.y"));
+  EXPECT_THAT(Find(graph, "layer2.attention.dx").inputs, Not(Contains("layer2.contexts.y")));
+  EXPECT_THAT(Find(graph, "layer2.rotary.dx").inputs, Contains("d(layer2.rotary.y).layer2.contexts"));
+}
+
+// ---- Weights that are cut.
+
+TEST(SharedLayersGraphTest, WeightsAreGatheredBeforeBothPassesOfALayerAndTheirGradientsScatteredBehindIt) {
+  const TrainingGraph graph = GraphOf(WithCutWeights());
+  const double dense = kAttention + kDense, of_experts = kAttention + kRouter, experts = 2 * kExpert;
+  ExpectCollective(Find(graph, "layer0.weights"), InstructionOp::kAllGather, Pass::kForward, 2 * dense, {8, 4});
+  ExpectCollective(Find(graph, "layer0.weights.again"), InstructionOp::kAllGather, Pass::kBackward, 2 * dense, {8, 4});
+  ExpectCollective(Find(graph, "layer2.weights"), InstructionOp::kAllGather, Pass::kForward, 2 * of_experts, {8, 4});
+  ExpectCollective(Find(graph, "layer2.expert_weights"), InstructionOp::kAllGather, Pass::kForward, 2 * experts,
+                   {2, 1});
+  // Embedding, four layers and head; two layers have experts. No gather follows the optimizer.
+  EXPECT_EQ(Count(graph, InstructionOp::kAllGather, OfReplicas), 2 * (6 + 2));
+  EXPECT_EQ(Count(graph, InstructionOp::kReduceScatter, OfReplicas), 6 + 2);
+  EXPECT_EQ(graph.instructions.back().id, "optimizer");
+  EXPECT_THAT(Find(graph, "gradients.2").inputs, ElementsAre("d(layer3.gate.w)", "d(layer3.out.w)", "d(layer3.qkv.w)"));
+  EXPECT_EQ(Find(graph, "gradients.2").bytes, 4 * of_experts);
+  EXPECT_EQ(Find(graph, "expert_gradients.1").bytes, 4 * experts);
+}
+
+TEST(SharedLayersGraphTest, LayersWaitForTheirWeightsWhichAreGatheredOneLayerAhead) {
+  const TrainingGraph graph = GraphOf(WithCutWeights());
+  EXPECT_THAT(Find(graph, "layer2.weights").outputs, ElementsAre("layer2.qkv.w", "layer2.out.w", "layer2.gate.w"));
+  EXPECT_THAT(Find(graph, "layer2.qkv").inputs, Contains("layer2.qkv.w"));
+  EXPECT_THAT(Find(graph, "layer2.expert_weights").outputs, ElementsAre("layer2.experts.w"));
+  EXPECT_THAT(Find(graph, "layer2.experts.dx").inputs, Contains("layer2.experts.w.again"));
+  EXPECT_THAT(Find(graph, "layer2.qkv.dx").inputs, Contains("layer2.qkv.w.again"));
+  EXPECT_THAT(Find(graph, "layer2.qkv.dw").inputs, Not(Contains("layer2.qkv.w.again")));
+  // Before anything of the layer above goes back, and ahead of that layer's gradients on the stream.
+  EXPECT_THAT(Find(graph, "layer2.weights.again").inputs,
+              ElementsAre("layer2.weights.shards", "d(layer3.add2.y).norm"));
+  EXPECT_LT(Place(graph, "layer2.weights.again"), Place(graph, "layer3.add2.dx"));
+  EXPECT_LT(Place(graph, "layer3.qkv.dw"), Place(graph, "gradients.2"));
+  EXPECT_LT(Place(graph, "gradients.2"), Place(graph, "layer2.add2.dx"));
+}
+
+// A cut range reads gathered weights whole, and no range reaches over their gathering.
+TEST(SharedLayersGraphTest, GatheredWeightsStayWholeWhereARangeIsCut) {
+  ModelGraphOptions options = WithCutWeights();
+  options.batch = 4096;
+  const TrainingGraph graph = GraphOf(options);
+  const auto answer = PlanGraph(graph, nullptr);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  const LancetAnswer& lancet = answer->lancet;
+  ASSERT_FALSE(lancet.partitions.empty());
+  bool cuts_experts = false;
+  for (const LancetAnswer::Partition& one : lancet.partitions) {
+    for (const std::string& tensor : one.split) EXPECT_FALSE(tensor.ends_with(".w")) << tensor;
+    const auto first = Place(graph, one.first), last = Place(graph, one.last);
+    for (auto i = first; i <= last; ++i) {
+      EXPECT_FALSE(OfReplicas(graph.instructions[i])) << one.first << " to " << one.last;
+      cuts_experts =
+          cuts_experts || (graph.instructions[i].op == InstructionOp::kExpert && one.axis == CutAxis::kSamples);
+    }
+  }
+  EXPECT_TRUE(cuts_experts);
+}
+
+TEST(SharedLayersGraphTest, TheSecondStageOfZeroSendsWhatTheFirstDoes) {
+  ModelGraphOptions first = kShared, second = kShared;
+  second.zero_stage = 2;
+  EXPECT_EQ(GraphOf(first), GraphOf(second));
+}
+
+// ---- All of it.
+
+TEST(SharedLayersGraphTest, ReplicasSumOnAStreamOfTheirOwnBesideExchangesOfLayers) {
+  const TrainingGraph graph = GraphOf(kShared);
+  ExpectCollective(Find(graph, "gradients.1"), InstructionOp::kReduceScatter, Pass::kBackward,
+                   4 * ((4 * kAttention + 2 * kDense + 2 * kVocabulary) / 2 + 2 * kRouter), {4, 2});
+  ExpectCollective(Find(graph, "expert_gradients.1"), InstructionOp::kReduceScatter, Pass::kBackward,
+                   4 * 2 * 2 * kExpert, {2, 1});
+  for (const char* const id : {"gradients.1", "expert_gradients.1", "weights", "expert_weights"}) {
+    EXPECT_EQ(Find(graph, id).stream, StreamKind::kCopy) << id;
+  }
+  // Alone they have the stream of collectives, as always.
+  ModelGraphOptions alone = WithCutWeights();
+  alone.zero_stage = 1;
+  EXPECT_EQ(Find(GraphOf(alone), "gradients.1").stream, std::nullopt);
+}
+
+TEST(SharedLayersGraphTest, PlansAreMadeOfAnyOfThem) {
+  for (const ModelGraphOptions& options : {kShared, WithWholeRows(), WithCutWeights()}) {
+    for (const int zero_stage : {0, 1, 3}) {
+      ModelGraphOptions staged = options;
+      staged.zero_stage = zero_stage;
+      const TrainingGraph graph = GraphOf(staged);
+      EXPECT_TRUE(ValidateTrainingGraph(graph).ok());
+      const auto answer = PlanGraph(graph, nullptr);
+      ASSERT_TRUE(answer.ok()) << answer.status().message();
+      EXPECT_LE(answer->lancet.time_s, answer->lancet.unscheduled_time_s);
+      EXPECT_TRUE(BuildStepTasks(graph, answer->lancet).ok());
+    }
+  }
+}
+
+// The same layout's step, of one micro-batch, and MoE layers as the graph has them.
+StepAnswer StepOf(const ModelGraphOptions& options) {
+  LayoutRequest request = SmallRequest();
+  request.global_batch = options.batch * 8 / (options.tensor_parallel * options.context_parallel);
+  request.zero_stage = options.zero_stage;
+  request.sequence_parallel = options.sequence_parallel;
+  StepQuestion question = QuestionOf(request,
+                                     {.tensor_parallel = options.tensor_parallel,
+                                      .expert_parallel = options.expert_parallel,
+                                      .context_parallel = options.context_parallel},
+                                     options.batch);
+  question.schedule = options.tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline;
+  question.chunks = question.partition_degree = 1;
+  const auto answer = PriceLayout(question, ProportionalProfile());
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? *answer : StepAnswer();
+}
+
+void ExpectSumsOfStep(const ModelGraphOptions& options) {
+  const TrainingGraph graph = GraphOf(options);
+  const StepAnswer step = StepOf(options);
+  const auto expect = [&](const char* name, const Kind& counts, double more_s = 0) {
+    const StepPartTime* const part = planner::Find(step, name);
+    ASSERT_NE(part, nullptr) << name;
+    EXPECT_NEAR(SumS(graph, Pass::kForward, counts), part->forward_s, 1e-9 * part->forward_s) << name;
+    EXPECT_NEAR(SumS(graph, Pass::kBackward, counts) - more_s, part->backward_s, 1e-9 * part->backward_s) << name;
+  };
+  const auto names = [](const Instruction& one, std::initializer_list<const char*> parts) {
+    return std::ranges::any_of(parts, [&](const char* part) { return one.id.find(part) != std::string::npos; });
+  };
+  const auto computes = [](const Instruction& one) { return !CollectiveOf(one.op); };
+  expect("attention", [&](const Instruction& one) {
+    return computes(one) && names(one, {".qkv", ".out", ".attention"});
+  });
+  expect("denseNetworks", [&](const Instruction& one) { return computes(one) && names(one, {".up", ".down"}); });
+  expect("elementwise", [&](const Instruction& one) {
+    return computes(one) && names(one, {"norm", ".rotary", ".add", ".activation", "embedding"});
+  });
+  expect("logits", [&](const Instruction& one) { return computes(one) && one.id.starts_with("head"); });
+  expect("loss", [&](const Instruction& one) { return computes(one) && one.id.starts_with("loss"); });
+  if (options.tensor_parallel > 1) {
+    // A MoE layer's own are in its schedule.
+    expect("tensorExchange", [&](const Instruction& one) {
+      return OverTensor(one) && !names(one, {".gate", ".whole", ".slice"});
+    });
+  }
+  if (options.context_parallel > 1) expect("contextExchange", OfContexts);
+  // Routers are whole on each tensor-parallel rank, where `step` counts a part of them.
+  const double more_parameters = 2 * kRouter * (1 - 1.0 / options.tensor_parallel);
+  const Instruction& sum = Find(graph, "gradients.1");
+  const double per_byte = *sum.time_s / *sum.bytes;
+  if (options.zero_stage == 3) {
+    expect("weights", [&](const Instruction& one) { return OfReplicas(one) && one.op == InstructionOp::kAllGather; });
+    expect("gradients",
+           [&](const Instruction& one) { return OfReplicas(one) && one.op == InstructionOp::kReduceScatter; });
+  } else {
+    const Instruction& gather = Find(graph, "weights");
+    const double more_s = more_parameters * (4 * per_byte + 2 * *gather.time_s / *gather.bytes);
+    expect(
+        "gradients",
+        [&](const Instruction& one) {
+          return OfReplicas(one) || names(one, {"gradients.", "weights"});
+        },
+        more_s);
+  }
+}
+
+TEST(SharedLayersGraphTest, SumsAreThoseOfTheStep) {
+  ExpectSumsOfStep(kShared);
+  ExpectSumsOfStep(WithWholeRows());
+  ExpectSumsOfStep(WithCutWeights());
+}
+
+TEST(SharedLayersGraphTest, DegreesThatNoLayoutHasAreRefused) {
+  const auto refusal = [](auto change) {
+    ModelConfig model = SmallModel();
+    ModelGraphOptions options = kShared;
+    change(model, options);
+    PriceNotes notes;
+    const auto graph = TrainingGraphOf(model, options, ProportionalProfile(), notes);
+    EXPECT_TRUE(graph.ok() || graph.status().code() == StatusCode::kInvalidInput);
+    return graph.ok() ? std::string() : graph.status().message();
+  };
+  EXPECT_EQ(refusal([](auto&, auto&) {}), "");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.tensor_parallel = 0; }),
+            "tensor parallel: found 0, expected a whole number of 1 to 32768");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.context_parallel = -1; }),
+            "context parallel: found -1, expected a whole number of 1 to 32768");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.zero_stage = 4; }), "zero: found 4, expected a stage of 0 to 3");
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.tensor_parallel = 3; }),
+              HasSubstr("layout.tensorParallel: found 3, expected a divisor of the 4 GPUs of a node"));
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.context_parallel = 4, o.sequence_length = 36; }),
+              HasSubstr("layout.contextParallel: found 4"));
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.context_parallel = 16; }), HasSubstr("layout.contextParallel: found 16"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.encoder_layers = 2; }), HasSubstr("model: found an encoder"));
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.tensor_parallel = o.context_parallel = 32768; }),
+              HasSubstr("expected at most 1073741824"));
+}
+
+}  // namespace
+}  // namespace moeplan::planner
