@@ -5,11 +5,14 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/read_layout.h"
 #include "cli/warnings.h"
 #include "models/model/hf_config.h"
 #include "models/text.h"
+#include "planner/lancet/graph_layout.h"
 #include "planner/lancet/model_graph.h"
 #include "proto/convert/enums.h"
+#include "proto/convert/step.h"
 #include "proto/convert/training_graph.h"
 #include "proto/json.h"
 
@@ -18,7 +21,8 @@ namespace {
 
 struct GraphCommandOptions {
   SourceOption source;
-  std::string model, gate = "TOP_K";
+  std::string model, layout, gate = "TOP_K";
+  std::optional<int> batch, expert_parallel;
   planner::ModelGraphOptions graph;
   int ranks_per_node = 0;  // 0: as many as a node of the profile has.
   bool whole_rows = false;
@@ -37,16 +41,42 @@ StatusOr<ModelConfig> ReadModel(const std::string& path) {
   return ModelFromHfConfig(text, path);
 }
 
+// The options of the layout, where one is given, with all else that the command line says.
+StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& options, const ModelConfig& model) {
+  planner::ModelGraphOptions graph = options.graph;
+  graph.sequence_parallel = !options.whole_rows;
+  if (options.layout.empty()) {
+    if (!options.batch) return InvalidInput("--batch: found nothing, expected samples, or a --layout");
+    if (!options.expert_parallel)
+      return InvalidInput("--expert-parallel: found nothing, expected ranks, or a --layout");
+    graph.batch = *options.batch;
+    graph.expert_parallel = *options.expert_parallel;
+    return graph;
+  }
+  if (graph.gpus < 1) return InvalidInput("--gpus: found nothing, expected how many, beside --layout");
+  StepQuestion question;
+  question.request.model = model;
+  question.request.gpus = graph.gpus;
+  question.request.sequence_length = graph.sequence_length;
+  question.request.bytes_per_element = graph.bytes_per_element;
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(options.layout, "--layout"));
+  RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
+  ASSIGN_OR_RETURN(planner::ModelGraphOptions of_layout, planner::GraphOptionsOf(question));
+  of_layout.max_parts = graph.max_parts;
+  of_layout.limits = graph.limits;
+  of_layout.paper_limits = graph.paper_limits;
+  return of_layout;
+}
+
 Status Run(const GraphCommandOptions& options) {
   ASSIGN_OR_RETURN(const ModelConfig model, ReadModel(options.model));
-  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
-  planner::ModelGraphOptions graph_options = options.graph;
+  ASSIGN_OR_RETURN(planner::ModelGraphOptions graph_options, GraphOptions(options, model));
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(model, graph_options.gpus));
   ASSIGN_OR_RETURN(graph_options.gate, GateFrom(options.gate));
   graph_options.ranks_per_node = options.ranks_per_node;
   if (options.ranks_per_node == 0) {
-    graph_options.ranks_per_node = std::min(options.graph.expert_parallel, profile.cluster.gpus_per_node);
+    graph_options.ranks_per_node = std::min(graph_options.expert_parallel, profile.cluster.gpus_per_node);
   }
-  graph_options.sequence_parallel = !options.whole_rows;
   graph_options.gpus_per_node = profile.cluster.gpus_per_node;
   PriceNotes notes;
   const StatusOr<TrainingGraph> graph = planner::TrainingGraphOf(model, graph_options, profile, notes);
@@ -65,14 +95,14 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
                  "moeplan graph --profile profile.json --model config.json --batch 8 --sequence-length 2048 "
                  "--expert-parallel 8 > graph.json",
                  [options] { return Run(*options); });
-  options->source.Add(*command);
+  options->source.AddWithHardware(*command);
   command->add_option("--model", options->model, "The model's config.json")->required();
-  command
-      ->add_option("--batch", options->graph.batch, "Samples of one rank, or of the ranks that share layers or samples")
-      ->required();
+  CLI::Option* const layout = command->add_option(
+      "--layout", options->layout,
+      "JSON, or its file: a layout of --gpus as step reads it, or a row of layout, instead of the options that say so");
+  command->add_option("--batch", options->batch, "Samples of one rank, or of the ranks that share layers or samples");
   command->add_option("--sequence-length", options->graph.sequence_length, "Tokens of a sample")->required();
-  command->add_option("--expert-parallel", options->graph.expert_parallel, "Ranks over which a layer's experts lie")
-      ->required();
+  command->add_option("--expert-parallel", options->expert_parallel, "Ranks over which a layer's experts lie");
   command->add_option("--ranks-per-node", options->ranks_per_node,
                       "How many of these are on one node (default: all that a node of the profile has room for)");
   command
@@ -93,6 +123,10 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
       ->capture_default_str();
+  for (const char* option : {"--batch", "--expert-parallel", "--ranks-per-node", "--tensor-parallel",
+                             "--context-parallel", "--no-sequence-parallel", "--zero", "--capacity-factor"}) {
+    command->get_option(option)->excludes(layout);
+  }
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();
   command->add_option("--gate", options->gate, "TOP_K, SWITCH, BATCH_PRIORITIZED, ...")->capture_default_str();
   command->add_option("--max-parts", options->graph.max_parts, "Most parts of a range")->capture_default_str();

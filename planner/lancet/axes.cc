@@ -8,7 +8,7 @@ bool KeepsIrregular(InstructionOp op) { return op == InstructionOp::kAllToAll ||
 // Outside a range an output is irregular by what makes it.
 bool MakesIrregular(InstructionOp op) { return KeepsIrregular(op) || op == InstructionOp::kDispatch; }
 
-// Reads nothing that the graph makes: weights are gathered, which are as whole as a tensor without producer.
+// Whether an instruction reads nothing that the graph makes: it gathers weights, as whole as a tensor without producer.
 bool GathersWeights(const TimedInstruction& one) {
   return one.op == InstructionOp::kAllGather && one.producers.empty();
 }

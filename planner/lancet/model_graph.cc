@@ -27,14 +27,14 @@ constexpr double kMostGraphTokens = 1 << 30;
 constexpr int kMostDegree = 1 << 15, kMostRanks = 1 << 30;
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
-// What ranks exchange on the way forward and back: in each either a collective or nothing, then the tensor is passed on
-// as it is. The bytes are those of nccl-tests, which are the same for an exchange and its reverse.
+// Says what ranks exchange on the way forward and on the way back: a collective, or nothing, and the tensor is passed
+// on as it is. Bytes are counted as nccl-tests counts them, so they are the same for an exchange and its reverse.
 struct Exchange {
   std::optional<InstructionOp> forward, backward;
   GroupShape group;
   double bytes = 0;
   int stride = 0;  // How far apart neighbours of the group are in rank order; 0: not told.
-  // What was exchanged is not kept for the way back, so the forward collective runs once more there.
+  // Whether what was exchanged is not kept for the way back, so that the forward collective runs once more there.
   bool again = false;
 };
 
@@ -59,7 +59,7 @@ struct Step {
   std::vector<double> output_bytes;
   bool weights = false;
   double parameters = 0;               // Of a rank.
-  std::optional<Exchange> weight_sum;  // Of the weights' gradient, where ranks have parts of it.
+  std::optional<Exchange> weight_sum;  // Sums the weights' gradient, where each rank has a part of its terms.
 };
 
 class Costs {
@@ -171,7 +171,7 @@ class Costs {
   Pricer pricer_;
 };
 
-// Where the ranks of a graph lie.
+// Says where the ranks of a graph lie.
 struct Placement {
   LayoutPoint point;
   int gpus_per_node = 1;
@@ -190,7 +190,7 @@ class Tape {
     experts_.stride = options.expert_parallel;
   }
 
-  // What follows is a part of the model up to the next one; with ZeRO-3 the weights of a part are gathered together.
+  // Begins a part of the model, which reaches up to the next one; with ZeRO-3 its weights are gathered together.
   void StartPart(const std::string& name) {
     EndPart();
     parts_.push_back({.name = name, .first_step = steps_.size(), .first_instruction = instructions_.size()});
@@ -242,7 +242,7 @@ class Tape {
     double bucket_bytes = 0;
     int sums = 0;
   };
-  // What one all-gather brings together of a part of the model.
+  // Describes one all-gather of weights of a part of the model.
   struct Gather {
     std::string id;
     const Gradients* of = nullptr;
@@ -254,9 +254,9 @@ class Tape {
     size_t first_step = 0, first_instruction = 0;
     std::vector<Gather> gathers;
   };
-  // Rows that were exchanged and not kept.
+  // Describes rows that were exchanged and not kept.
   struct Gathered {
-    size_t step = 0;   // That exchanged them.
+    size_t step = 0;   // The step that exchanged them.
     std::string back;  // The tensor on the way back, once it is there.
   };
 
@@ -264,7 +264,7 @@ class Tape {
 
   bool CutsWeights() const { return options_.zero_stage == kMaxZeroStage; }
   bool CutsOptimizer() const { return options_.zero_stage > 0; }
-  // Else they share one with nothing that computation waits for.
+  // Whether other collectives are on the stream where sums of gradients are otherwise, and something waits for them.
   bool ReplicasHaveOwnStream() const {
     return CutsWeights() || options_.tensor_parallel > 1 || options_.context_parallel > 1;
   }
@@ -292,14 +292,14 @@ class Tape {
     one.group_size = work.exchange->group.size;
     one.ranks_per_node = work.exchange->group.ranks_per_node;
   }
-  // `share_s`: the time of a share of the work.
+  // `share_s` returns the time of a share of the work.
   template <typename ShareS>
   void SetPartTimes(ShareS share_s, Instruction& one) const {
     for (int k = 1; k <= options_.max_parts; ++k) one.part_times_s.push_back(k == 1 ? *one.time_s : share_s(1.0 / k));
   }
 
   static std::string WeightsOf(const Step& step) { return step.id + ".w"; }
-  // The tensor that an instruction makes, where steps only passed it on.
+  // Returns the tensor that an instruction makes, where steps only passed it on.
   std::string Made(const std::string& tensor) const {
     const auto passed_on = passed_on_.find(tensor);
     return passed_on == passed_on_.end() ? tensor : passed_on->second;
@@ -342,8 +342,8 @@ class Tape {
     AddWeightGradient(step, gradients, kept);
   }
 
-  // What a step read on its way forward: tensors that are kept, and those that are exchanged once more, which begins
-  // when the gradients are there.
+  // Lists what a step read on its way forward: tensors that were kept, and those that are exchanged once more, which
+  // begins when the gradients are there.
   void ReadBack(const Step& step, const Tensors& gradients, Tensors& kept, Tensors& again) {
     for (const std::string& tensor : step.activations) {
       const auto gathered = gathered_.find(tensor);
@@ -380,7 +380,7 @@ class Tape {
     if (step.weight_sum) AddWeightSum(step, of);
   }
 
-  // Sums what the ranks of a group have of the gradient, which then waits in the place of this rank's part.
+  // Sums the gradient's terms over the ranks that have them; the sum then waits in the place of this rank's terms.
   void AddWeightSum(const Step& step, Gradients& of) {
     Instruction sum = {.id = step.id + ".sum", .op = *step.weight_sum->forward, .phase = Pass::kBackward};
     sum.inputs = {of.bucket.back()};
@@ -416,8 +416,8 @@ class Tape {
     of.bucket.clear();
   }
 
-  // With ZeRO-3 the part's weights are gathered in front of it. Nothing that the graph makes is read for that, so they
-  // are gathered as early as the stream has time, and stay whole where the part is cut.
+  // Gathers the part's weights in front of it, with ZeRO-3. That reads nothing which the graph makes, so it runs as
+  // early as its stream has time, and the weights stay whole where the part is cut.
   void EndPart() {
     if (parts_.empty() || !CutsWeights()) return;
     Part& part = parts_.back();
@@ -496,7 +496,7 @@ class Tape {
   Tensors finished_;  // What the optimizer reads.
 };
 
-// The layout of the options, and what `layout` is asked of it.
+// Turns the options into a layout, and into a request for it, as `layout` and `step` have both.
 Layout LayoutOf(const ModelGraphOptions& options) {
   return {.tensor_parallel = options.tensor_parallel,
           .expert_parallel = options.expert_parallel,
@@ -574,7 +574,7 @@ class Builder {
     const InstructionOp op = exchange.forward.value_or(InstructionOp::kOther);
     return tape_.Add({id, op, {x}, {.exchange = exchange}, {output_bytes}});
   }
-  // The rows that products read whose columns are cut. Their gradients are sums over the ranks.
+  // Returns all rows, for products whose columns are cut. Gradients of the rows are then sums over the ranks.
   std::string AllRows(const std::string& id, const std::string& x) {
     if (!SharesLayers()) return x;
     if (!slice_.sequence_parallel) {
@@ -584,7 +584,7 @@ class Builder {
     exchange.again = true;
     return Exchanged(id, x, exchange, AllXBytes());
   }
-  // The sums over the ranks of rows of which each has a part of the terms: all rows, or its own.
+  // Sums rows over the ranks, each of which has some of the terms, and returns all rows or a rank's own.
   std::string Summed(const std::string& id, const std::string& y) {
     if (!SharesLayers()) return y;
     return Exchanged(id, y,
@@ -679,7 +679,7 @@ class Builder {
                                      {RowBytes(out.in_features)}});
     return Summed(name + "out_sum", Linears(name + "out", y, {out}));
   }
-  // The keys and values of all contexts.
+  // Returns the keys and values of all contexts.
   std::string OtherContexts(const std::string& id, const std::string& read) {
     const double bytes = options_.context_parallel * PassedBytes(model_, slice_);
     return Exchanged(id, read,
@@ -718,8 +718,8 @@ class Builder {
     return Summed(name + "down_sum", Linears(name + "down", activated, {block.linears.back()}));
   }
 
-  // The part of the rows that a rank gates, where it has them all: it takes its own, and the others' gradients come
-  // back to it; and all rows of what the ranks combined.
+  // A rank that has all rows gates a part of them, gets the gradients of the others back, and then all rows of what the
+  // ranks combined.
   std::string GatedRows(const std::string& id, const std::string& x) {
     if (!SharesLayers() || slice_.sequence_parallel) return x;
     return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllGather), GatedXBytes());
@@ -728,7 +728,7 @@ class Builder {
     if (!SharesLayers() || slice_.sequence_parallel) return y;
     return Exchanged(id, y, OverTensor(InstructionOp::kAllGather, std::nullopt), XBytes());
   }
-  // Each rank's gate sees its own rows alone. Gradients are summed in FP32, as schedules of layers do.
+  // Each rank's gate sees its own rows alone, so its gradient is summed, in FP32 as schedules of layers have it.
   std::optional<Exchange> GateSum() const {
     if (!SharesLayers()) return std::nullopt;
     Exchange sum = OverTensor(InstructionOp::kAllReduce, std::nullopt);
@@ -842,9 +842,10 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   return OkStatus();
 }
 
-// Where layers and sequences are shared, the degrees are those of a layout, and the profile has its GPUs.
+// Where ranks share layers or sequences, the degrees must be those of a layout on nodes such as the profile's.
 StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
-  if (options.tensor_parallel == 1 && options.context_parallel == 1) {
+  const bool across = options.horizontal_contexts.value_or(false);
+  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !across) {
     return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
   }
   if (model.encoder_layers > 0) {
@@ -855,7 +856,8 @@ StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOption
   const Cluster cluster = ClusterOf(request, profile.cluster);
   Layout layout = LayoutOf(options);
   layout.data_parallel = 0;
-  ASSIGN_OR_RETURN(const LayoutPoint point, PointOf(request, cluster, layout, options.batch));
+  ASSIGN_OR_RETURN(const LayoutPoint point,
+                   PointOf(request, cluster, layout, options.batch, options.horizontal_contexts));
   return Placement{point, cluster.gpus_per_node};
 }
 

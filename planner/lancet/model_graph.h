@@ -31,6 +31,7 @@
 #pragma once
 
 #include <numeric>
+#include <optional>
 
 #include "models/cost/profile.h"
 #include "models/model/model_config.h"
@@ -48,6 +49,8 @@ struct ModelGraphOptions {
   int ranks_per_node = 1;   // Of these on one node.
   int tensor_parallel = 1;
   int context_parallel = 1;
+  // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
+  std::optional<bool> horizontal_contexts;
   bool sequence_parallel = true;  // Between blocks each tensor-parallel rank has its part of the rows alone.
   int gpus = 0;                   // Ranks in all; 0: as few as have room for all of these.
   int gpus_per_node = 0;          // 0: ranks_per_node.
@@ -67,9 +70,8 @@ struct ModelGraphOptions {
 };
 
 // kInvalidInput: an option is out of range, the degrees break a rule that layouts have (planner/layout/layout_rules.h),
-// or the model has no layer of experts. kNotFound: the profile lacks the
-// all-to-all or EXPERT_GEMM, with the command that measures them. What was extrapolated or taken as free goes to
-// `notes`. The graph passes ValidateTrainingGraph.
+// or the model has no layer of experts. kNotFound: the profile lacks a collective or EXPERT_GEMM, with the command that
+// measures them. What was extrapolated or taken as free goes to `notes`. The graph passes ValidateTrainingGraph.
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
                                         const Profile& profile, PriceNotes& notes);
 

@@ -386,6 +386,103 @@ TEST(GraphCommandTest, LimitsAreThoseAskedFor) {
   ExpectRefused(run({"--paper-limits", "--max-range", "1"}), "paper limits: found others beside them");
 }
 
+// Runs `graph` on a model that fits anywhere, on 16 GPUs.
+Outcome RunTinyGraph(const std::vector<std::string>& options) {
+  const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
+  std::vector<std::string> command = {"graph",
+                                      "--profile",
+                                      examples + "profile-8x8.json",
+                                      "--model",
+                                      examples + "tiny-mixtral.config.json",
+                                      "--sequence-length",
+                                      "512",
+                                      "--gpus",
+                                      "16"};
+  command.insert(command.end(), options.begin(), options.end());
+  return RunMoeplan(command);
+}
+
+TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
+  const Outcome options = RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--tensor-parallel", "2",
+                                        "--context-parallel", "2", "--no-sequence-parallel", "--zero", "3"});
+  ASSERT_EQ(options.exit_code, 0) << options.err;
+  const Outcome layout = RunTinyGraph(
+      {"--layout",
+       R"({"microBatch": 2, "expertParallel": 4, "tensorParallel": 2, "contextParallel": 2, "sequenceParallel": false,
+           "zeroStage": 3})"});
+  ASSERT_EQ(layout.exit_code, 0) << layout.err;
+  EXPECT_EQ(layout.out, options.out);
+  // Contexts lie where the layout has them, and gradients are as large.
+  const Outcome along = RunTinyGraph({"--layout",
+                                      R"({"microBatch": 2, "expertParallel": 4, "tensorParallel": 2,
+                                          "contextParallel": 4, "horizontalContexts": false})"});
+  const Outcome across = RunTinyGraph({"--layout",
+                                       R"({"microBatch": 2, "expertParallel": 4, "tensorParallel": 2,
+                                           "contextParallel": 4, "horizontalContexts": true,
+                                           "gradientPrecision": "BF16"})"});
+  ASSERT_EQ(across.exit_code, 0) << across.err;
+  const auto find = [](const Outcome& outcome, const std::string& id) {
+    const Json graph = Json::parse(outcome.out);
+    for (const Json& one : graph.at("instructions")) {
+      if (one.at("id") == id) return one;
+    }
+    return Json();
+  };
+  EXPECT_EQ(find(along, "layer0.contexts").at("ranksPerNode"), 4);
+  EXPECT_EQ(find(across, "layer0.contexts").at("ranksPerNode"), 2);
+  EXPECT_EQ(2.0 * find(across, "gradients.1").at("bytes").get<double>(),
+            find(along, "gradients.1").at("bytes").get<double>());
+}
+
+TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
+  const TemporaryFolder folder;
+  const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
+  const Outcome ranking = RunMoeplan({"layout", "--profile", examples + "profile-8x8.json", "--model",
+                                      examples + "tiny-mixtral.config.json", "--sequence-length", "512", "--gpus", "16",
+                                      "--global-batch", "16", "--zero", "1", "--top", "1000", "--json"});
+  ASSERT_EQ(ranking.exit_code, 0) << ranking.err;
+  int planned = 0;
+  const Json rows = Json::parse(ranking.out).at("layouts");
+  for (size_t i = 0; i < rows.size(); i += 7) {
+    const Json& degrees = rows[i].at("layout");
+    const bool has_stages = degrees.at("pipelineParallel") != 1, shards = degrees.at("expertShardingParallel") != 1;
+    const std::string row = folder.Write("row.json", rows[i].dump());
+    const Outcome graph = RunTinyGraph({"--layout", row});
+    if (has_stages || shards) {
+      ExpectRefused(graph, has_stages ? "layout.pipelineParallel: found " : "layout.expertShardingParallel: found ");
+      continue;
+    }
+    ASSERT_EQ(graph.exit_code, 0) << rows[i].dump() << graph.err;
+    const Outcome plan = RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.out), "--json"});
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    ++planned;
+  }
+  EXPECT_GT(planned, 10);
+}
+
+TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
+  const auto of_layout = [](const std::string& layout) { return RunTinyGraph({"--layout", layout}); };
+  ExpectRefused(of_layout(R"({"tensorParallel": 3})"), "layout.tensorParallel: found 3, expected a divisor of the 8");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 2})"), "layout.pipelineParallel: found 2, expected 1");
+  ExpectRefused(of_layout(R"({"dataParallel": 3})"), "layout.dataParallel: found 3, expected 16");
+  ExpectRefused(of_layout(R"({"recompute": "FULL"})"), "layout.recompute: found FULL, expected NONE");
+  ExpectRefused(of_layout(R"({"attention": "STORED"})"), "layout.attention: found STORED, expected FLASH");
+  ExpectRefused(of_layout(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
+                "layout.contextExchange: found ALL_TO_ALL, expected KEYS_VALUES");
+  ExpectRefused(of_layout(R"({"dispatcher": "DEEPEP"})"), "layout.dispatcher: found DEEPEP, expected ALL_TO_ALL");
+  ExpectRefused(of_layout(R"({"precision": "FP8"})"), "layout.precision: found FP8, expected BF16");
+  ExpectRefused(of_layout(R"({"mtpLayers": 1})"), "layout.mtpLayers: found 1, expected 0");
+  ExpectRefused(of_layout(R"({"overlapTensorParallel": true})"), "layout.overlapTensorParallel: found true");
+  ExpectRefused(of_layout(R"({"overlapExpertParallel": true})"), "layout.overlapExpertParallel: found true");
+  ExpectRefused(of_layout(R"({"tensorParalel": 2})"), "tensorParalel");
+  ExpectRefused(RunTinyGraph({"--layout", "{}", "--zero", "3"}), "--zero");
+  ExpectRefused(RunTinyGraph({"--expert-parallel", "4"}), "--batch: found nothing");
+  ExpectRefused(RunTinyGraph({"--batch", "4"}), "--expert-parallel: found nothing");
+  ExpectRefused(RunTinyGraph({"--batch", "4", "--expert-parallel", "4", "--zero", "4"}), "--zero");
+  ExpectRefused(RunTinyGraph({"--batch", "4", "--expert-parallel", "4", "--context-parallel", "3"}),
+                "layout.contextParallel: found 3");
+}
+
 TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {
   const TemporaryFolder folder;
   const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";

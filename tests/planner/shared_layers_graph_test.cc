@@ -432,6 +432,9 @@ TEST(SharedLayersGraphTest, DegreesThatNoLayoutHasAreRefused) {
   EXPECT_THAT(refusal([](auto&, auto& o) { o.context_parallel = 4, o.sequence_length = 36; }),
               HasSubstr("layout.contextParallel: found 4"));
   EXPECT_THAT(refusal([](auto&, auto& o) { o.context_parallel = 16; }), HasSubstr("layout.contextParallel: found 16"));
+  EXPECT_EQ(
+      refusal([](auto&, auto& o) { o.gpus = 6, o.context_parallel = 1, o.expert_parallel = o.ranks_per_node = 2; }),
+      "gpus: found 6, expected whole nodes of the profile's 4 GPUs, or a divisor of them");
   EXPECT_THAT(refusal([](auto& m, auto&) { m.encoder_layers = 2; }), HasSubstr("model: found an encoder"));
   EXPECT_THAT(refusal([](auto&, auto& o) { o.tensor_parallel = o.context_parallel = 32768; }),
               HasSubstr("expected at most 1073741824"));

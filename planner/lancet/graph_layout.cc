@@ -1,0 +1,83 @@
+#include "planner/lancet/graph_layout.h"
+
+#include <string>
+
+#include "models/text.h"
+
+namespace moeplan::planner {
+namespace {
+
+Status Bad(const char* field, const std::string& found, const std::string& expected) {
+  return InvalidInput(StrCat("layout.", field, ": found ", found, ", expected ", expected));
+}
+
+const char* NameOf(Precision precision) {
+  switch (precision) {
+    case Precision::kBf16: return "BF16";
+    case Precision::kFp8: return "FP8";
+    case Precision::kMxfp8: return "MXFP8";
+    case Precision::kNvfp4: return "NVFP4";
+  }
+  return "";
+}
+
+Status CheckFills(const Layout& layout, int gpus) {
+  const long long sharing = 1LL * layout.tensor_parallel * layout.context_parallel;
+  if (layout.data_parallel == 0 || sharing < 1 || gpus % sharing != 0) return OkStatus();
+  if (layout.data_parallel == gpus / sharing) return OkStatus();
+  return Bad("dataParallel", StrCat(layout.data_parallel), StrCat(gpus / sharing, ", which fills ", gpus, " GPUs"));
+}
+
+Status CheckGraphHas(const StepQuestion& question) {
+  const LayoutRequest& request = question.request;
+  const Layout& layout = question.layout;
+  if (layout.pipeline_parallel != 1) {
+    return Bad("pipelineParallel", StrCat(layout.pipeline_parallel),
+               "1: a graph has no operation that sends from stage to stage");
+  }
+  if (layout.expert_sharding_parallel != 1) {
+    return Bad("expertShardingParallel", StrCat(layout.expert_sharding_parallel), "1: a graph has whole experts");
+  }
+  if (request.recompute != Recompute::kNone) {
+    return Bad("recompute", request.recompute == Recompute::kFull ? "FULL" : "SELECTIVE",
+               "NONE: a graph computes nothing again");
+  }
+  if (request.attention != AttentionKernel::kFlash) return Bad("attention", "STORED", "FLASH");
+  if (request.context_exchange != ContextExchange::kKeysValues && layout.context_parallel > 1) {
+    return Bad("contextExchange", "ALL_TO_ALL", "KEYS_VALUES");
+  }
+  if (request.dispatcher != Dispatcher::kAllToAll) {
+    return Bad("dispatcher", std::string(Name(request.dispatcher)), "ALL_TO_ALL");
+  }
+  if (request.precision != Precision::kBf16) return Bad("precision", NameOf(request.precision), "BF16");
+  if (request.next_tokens != 0) return Bad("mtpLayers", StrCat(request.next_tokens), "0");
+  if (request.overlaps_tensor) {
+    return Bad("overlapTensorParallel", "true", "false: a graph exchanges rows before or after products");
+  }
+  if (request.overlaps_experts) return Bad("overlapExpertParallel", "true", "false: a graph is one micro-batch");
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
+  RETURN_IF_ERROR(CheckGraphHas(question));
+  const LayoutRequest& request = question.request;
+  RETURN_IF_ERROR(CheckFills(question.layout, request.gpus));
+  ModelGraphOptions options;
+  options.batch = question.micro_batch;
+  options.sequence_length = request.sequence_length;
+  options.expert_parallel = question.layout.expert_parallel;
+  options.tensor_parallel = question.layout.tensor_parallel;
+  options.context_parallel = question.layout.context_parallel;
+  options.horizontal_contexts = question.horizontal_contexts;
+  options.sequence_parallel = request.sequence_parallel;
+  options.gpus = request.gpus;
+  options.capacity_factor = request.capacity_factor;
+  options.bytes_per_element = request.bytes_per_element;
+  options.zero_stage = request.zero_stage;
+  options.gradient_bytes = request.gradient_bytes;
+  return options;
+}
+
+}  // namespace moeplan::planner

@@ -1,0 +1,18 @@
+// Turns a layout as `step` reads it, or a row of `layout`, into the options of the training graph of one of its ranks.
+//
+// A graph is one micro-batch of a step. Degrees, micro-batch, ZeRO, sequence parallelism, gradients' precision,
+// capacity and where contexts lie are taken over. What runs beside what, and how a MoE layer is cut, is for a plan of
+// the graph to say, so `schedule`, `plan`, `overlapGradients` and `overlapSharedExperts` are not read. Pure.
+#pragma once
+
+#include "models/layout/step_answer.h"
+#include "models/status.h"
+#include "planner/lancet/model_graph.h"
+
+namespace moeplan::planner {
+
+// kInvalidInput, naming the field, what was found and what was expected: the layout has what a graph does not, such as
+// pipeline stages, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's to check.
+StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question);
+
+}  // namespace moeplan::planner
