@@ -103,6 +103,10 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
   command->add_option("--batch", options->batch, "Samples of one rank, or of the ranks that share layers or samples");
   command->add_option("--sequence-length", options->graph.sequence_length, "Tokens of a sample")->required();
   command->add_option("--expert-parallel", options->expert_parallel, "Ranks over which a layer's experts lie");
+  command
+      ->add_option("--expert-sharding-parallel", options->graph.expert_sharding_parallel,
+                   "Ranks that share each expert, in parts of its hidden dimension")
+      ->capture_default_str();
   command->add_option("--ranks-per-node", options->ranks_per_node,
                       "How many of these are on one node (default: all that a node of the profile has room for)");
   command
@@ -123,8 +127,9 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
       ->capture_default_str();
-  for (const char* option : {"--batch", "--expert-parallel", "--ranks-per-node", "--tensor-parallel",
-                             "--context-parallel", "--no-sequence-parallel", "--zero", "--capacity-factor"}) {
+  for (const char* option :
+       {"--batch", "--expert-parallel", "--ranks-per-node", "--expert-sharding-parallel", "--tensor-parallel",
+        "--context-parallel", "--no-sequence-parallel", "--zero", "--capacity-factor"}) {
     command->get_option(option)->excludes(layout);
   }
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();

@@ -35,9 +35,6 @@ Status CheckGraphHas(const StepQuestion& question) {
     return Bad("pipelineParallel", StrCat(layout.pipeline_parallel),
                "1: a graph has no operation that sends from stage to stage");
   }
-  if (layout.expert_sharding_parallel != 1) {
-    return Bad("expertShardingParallel", StrCat(layout.expert_sharding_parallel), "1: a graph has whole experts");
-  }
   if (request.recompute != Recompute::kNone) {
     return Bad("recompute", request.recompute == Recompute::kFull ? "FULL" : "SELECTIVE",
                "NONE: a graph computes nothing again");
@@ -68,6 +65,7 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.batch = question.micro_batch;
   options.sequence_length = request.sequence_length;
   options.expert_parallel = question.layout.expert_parallel;
+  options.expert_sharding_parallel = question.layout.expert_sharding_parallel;
   options.tensor_parallel = question.layout.tensor_parallel;
   options.context_parallel = question.layout.context_parallel;
   options.horizontal_contexts = question.horizontal_contexts;

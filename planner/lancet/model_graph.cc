@@ -27,6 +27,10 @@ constexpr double kMostGraphTokens = 1 << 30;
 constexpr int kMostDegree = 1 << 15, kMostRanks = 1 << 30;
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
+// What is computed: the forward pass, or one of the two gradients of an instruction with weights. An instruction
+// without weights has the first alone.
+enum class Side { kForward, kInputGradient, kWeightGradient };
+
 // Says what ranks exchange on the way forward and on the way back: a collective, or nothing, and the tensor is passed
 // on as it is. Bytes are counted as nccl-tests counts them, so they are the same for an exchange and its reverse.
 struct Exchange {
@@ -44,11 +48,10 @@ struct StepWork {
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
   double kernel_size = 0;
   std::optional<Exchange> exchange;
+  // Rows that come back from ranks which share experts are summed, by PERMUTE on so many bytes, on one of both ways.
+  double shards_bytes = 0;
+  Side shards_side = Side::kForward;
 };
-
-// What is computed: the forward pass, or one of the two gradients of an instruction with weights. An instruction
-// without weights has the first alone.
-enum class Side { kForward, kInputGradient, kWeightGradient };
 
 // One instruction of the forward pass, and what its way back needs.
 struct Step {
@@ -69,6 +72,7 @@ class Costs {
         layer_(RoutedLayerOf(model, options)),
         layout_{.tensor_parallel = options.tensor_parallel,
                 .expert_parallel = options.expert_parallel,
+                .expert_sharding_parallel = options.expert_sharding_parallel,
                 .context_parallel = options.context_parallel},
         book_(profile, model.model_dim, options.bytes_per_element),
         of_layer_(book_.ForLayer(layer_, layout_)),
@@ -86,6 +90,7 @@ class Costs {
       kernels.insert(kernels.end(), times, {cost.first, cost.second});
     }
     if (work.kernel) kernels.push_back({KeyOf(KernelOn(side, *work.kernel), layer_, layout_), work.kernel_size});
+    if (SumsShards(work, side)) kernels.push_back({KeyOf(Kernel::kPermute, layer_, layout_), work.shards_bytes});
     return kernels;
   }
 
@@ -123,6 +128,9 @@ class Costs {
     if (work.kernel) {
       time_s += pricer_.Price(KeyOf(KernelOn(side, *work.kernel), layer_, layout_), share * work.kernel_size).time_s;
     }
+    if (SumsShards(work, side)) {
+      time_s += pricer_.Price(KeyOf(Kernel::kPermute, layer_, layout_), share * work.shards_bytes).time_s;
+    }
     if (!work.exchange) return time_s;
     const Exchange& exchange = *work.exchange;
     const InstructionOp op = side == Side::kForward ? *exchange.forward : *exchange.backward;
@@ -151,6 +159,7 @@ class Costs {
     layer.shared_hidden_dim = 0;
     return layer;
   }
+  static bool SumsShards(const StepWork& work, Side side) { return work.shards_bytes > 0 && side == work.shards_side; }
   static Kernel ProductOf(Side side) {
     if (side == Side::kForward) return Kernel::kLinear;
     return side == Side::kInputGradient ? Kernel::kLinearInputGradient : Kernel::kLinearWeightGradient;
@@ -187,7 +196,7 @@ class Tape {
         experts_{.prefix = "expert_", .replicas = ExpertReplicas(placement.point, placement.gpus_per_node)} {
     if (!ReplicasHaveOwnStream()) return;
     dense_.stride = options.tensor_parallel;
-    experts_.stride = options.expert_parallel;
+    experts_.stride = options.expert_ranks();
   }
 
   // Begins a part of the model, which reaches up to the next one; with ZeRO-3 its weights are gathered together.
@@ -500,6 +509,7 @@ class Tape {
 Layout LayoutOf(const ModelGraphOptions& options) {
   return {.tensor_parallel = options.tensor_parallel,
           .expert_parallel = options.expert_parallel,
+          .expert_sharding_parallel = options.expert_sharding_parallel,
           .context_parallel = options.context_parallel,
           .data_parallel = std::max(1, options.ranks() / (options.tensor_parallel * options.context_parallel))};
 }
@@ -526,6 +536,9 @@ class Builder {
         tape_(options, placement, costs),
         slice_(SliceOf(RequestOf(model, options), placement.point)),
         tensor_group_(ShapeOf(Group::kTensor, placement.point.layout, placement.gpus_per_node)),
+        expert_group_(options.expert_sharding_parallel > 1
+                          ? ShapeOf(Group::kExpertShard, placement.point.layout, placement.gpus_per_node)
+                          : GroupShape{options.expert_parallel, options.ranks_per_node}),
         context_group_(ContextGroup(placement.point, placement.gpus_per_node)),
         context_stride_(ContextStride(placement.point)) {}
 
@@ -741,11 +754,17 @@ class Builder {
     const double slots = model_.top_k * options_.capacity_factor * GatedTokens();
     const double bytes = slots * model_.model_dim * options_.bytes_per_element;
     const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
-    const StepWork permute = kernel(Kernel::kPermute, bytes);
+    // To all parts of the experts.
+    const double sent_bytes = options_.expert_sharding_parallel * bytes;
     const Exchange exchange = {.forward = InstructionOp::kAllToAll,
                                .backward = InstructionOp::kAllToAll,
-                               .group = {options_.expert_parallel, options_.ranks_per_node},
-                               .bytes = bytes};
+                               .group = expert_group_,
+                               .bytes = sent_bytes};
+    StepWork dispatches = kernel(Kernel::kPermute, bytes), combines = dispatches;
+    if (options_.expert_sharding_parallel > 1) {
+      combines.shards_bytes = dispatches.shards_bytes = sent_bytes;
+      dispatches.shards_side = Side::kInputGradient;
+    }
     const std::string x = GatedRows(name + "slice", normed);
     const std::string gate = tape_.Add({name + "gate",
                                         InstructionOp::kGate,
@@ -756,24 +775,24 @@ class Builder {
                                         1.0 * model_.model_dim * model_.experts,
                                         GateSum()});
     // Its second output says where each slot came from and with what weight, which combine reads.
-    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, permute, {bytes, PairBytes()}};
+    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, dispatches, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);
     const std::string sent = tape_.Add(dispatch);
-    const std::string got = Exchanged(name + "all_to_all1", sent, exchange, bytes);
+    const std::string got = Exchanged(name + "all_to_all1", sent, exchange, sent_bytes);
     Tensors outputs;
     if (model_.shared_hidden_dim > 0) outputs = {Network(name + "shared_", normed, SharedExpertWork(model_, slice_))};
-    const double local_experts = 1.0 * model_.experts / options_.expert_parallel;
+    const double local_experts = 1.0 * model_.experts / options_.expert_ranks();
     const StepWork experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
     const std::string made = tape_.Add({name + "experts",
                                         InstructionOp::kExpert,
                                         {got},
                                         experts,
-                                        {bytes},
+                                        {sent_bytes},
                                         /*weights=*/true,
                                         local_experts * ExpertParameters(model_)});
-    const std::string returned = Exchanged(name + "all_to_all2", made, exchange, bytes);
+    const std::string returned = Exchanged(name + "all_to_all2", made, exchange, sent_bytes);
     const std::string combined =
-        tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, permute, {GatedXBytes()}});
+        tape_.Add({name + "combine", InstructionOp::kCombine, {returned, sources}, combines, {GatedXBytes()}});
     outputs.push_back(CombinedRows(name + "whole", combined));
     return outputs;
   }
@@ -782,7 +801,7 @@ class Builder {
   const ModelGraphOptions& options_;
   Tape tape_;
   const RankSlice slice_;
-  const GroupShape tensor_group_, context_group_;
+  const GroupShape tensor_group_, expert_group_, context_group_;
   const int context_stride_;
 };
 
@@ -802,6 +821,7 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
     return Bad("batch × sequence length", StrCat(tokens), StrCat("at most ", kMostGraphTokens, " tokens"));
   }
   RETURN_IF_ERROR(whole("expert parallel", options.expert_parallel, model.experts));
+  RETURN_IF_ERROR(whole("expert sharding parallel", options.expert_sharding_parallel, kMostDegree));
   RETURN_IF_ERROR(whole("tensor parallel", options.tensor_parallel, kMostDegree));
   RETURN_IF_ERROR(whole("context parallel", options.context_parallel, kMostDegree));
   if (model.experts % options.expert_parallel != 0) {
@@ -809,9 +829,10 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
                StrCat("a divisor of the ", model.experts, " experts"));
   }
   RETURN_IF_ERROR(whole("ranks per node", options.ranks_per_node, options.expert_parallel));
-  const double degrees = 1.0 * options.expert_parallel * options.tensor_parallel * options.context_parallel;
+  const double degrees = 1.0 * options.expert_parallel * options.expert_sharding_parallel * options.tensor_parallel *
+                         options.context_parallel;
   if (degrees > kMostRanks) {
-    return Bad("expert parallel × tensor parallel × context parallel", StrCat(degrees), StrCat("at most ", kMostRanks));
+    return Bad("degrees", StrCat(degrees, " ranks"), StrCat("at most ", kMostRanks, ", multiplied with each other"));
   }
   if (options.zero_stage < 0 || options.zero_stage > kMaxZeroStage) {
     return Bad("zero", StrCat(options.zero_stage), StrCat("a stage of 0 to ", kMaxZeroStage));
@@ -845,7 +866,8 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
 // Where ranks share layers or sequences, the degrees must be those of a layout on nodes such as the profile's.
 StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
   const bool across = options.horizontal_contexts.value_or(false);
-  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !across) {
+  const bool shares_experts = options.expert_sharding_parallel > 1;
+  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across) {
     return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
   }
   if (model.encoder_layers > 0) {

@@ -15,6 +15,9 @@
 //                        reduce-scattered instead, and gathered once more for the first product's weight gradient. A
 //                        MoE layer is Parm's S1 in one piece: each rank gates and sends its own part of the rows,
 //                        gradients of gates are summed, and without sequence parallelism what comes out is gathered.
+//   expert sharding      Each of the experts' ranks has a part of their hidden dimension. Rows are sent to all parts,
+//   as in
+//                        S1, and what these make of them is summed where it comes back.
 //   context parallelism  Keys and values are gathered before attention and once more before its way back, whose
 //                        gradients of them are reduce-scattered. Nothing runs meanwhile, where `step` has the scores.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
@@ -43,10 +46,11 @@
 namespace moeplan::planner {
 
 struct ModelGraphOptions {
-  int batch = 1;            // Samples that the ranks of one tensor- and context-parallel group share.
-  int sequence_length = 0;  // Tokens of a sample.
-  int expert_parallel = 1;  // Ranks over which the experts of a layer lie; divides their number.
-  int ranks_per_node = 1;   // Of these on one node.
+  int batch = 1;                     // Samples that the ranks of one tensor- and context-parallel group share.
+  int sequence_length = 0;           // Tokens of a sample.
+  int expert_parallel = 1;           // Ranks over which the experts of a layer lie; divides their number.
+  int ranks_per_node = 1;            // Of these on one node.
+  int expert_sharding_parallel = 1;  // Ranks that share each of these experts, in parts of its hidden dimension.
   int tensor_parallel = 1;
   int context_parallel = 1;
   // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
@@ -65,7 +69,8 @@ struct ModelGraphOptions {
   RangeLimits limits;         // Written into the graph, by default none.
   bool paper_limits = false;  // Instead of `limits`, those of Lancet's evaluation (LimitsOfPaper).
 
-  int ranks() const { return gpus > 0 ? gpus : std::lcm(expert_parallel, tensor_parallel * context_parallel); }
+  int ranks() const { return gpus > 0 ? gpus : std::lcm(expert_ranks(), tensor_parallel * context_parallel); }
+  int expert_ranks() const { return expert_parallel * expert_sharding_parallel; }
   int PerNode() const { return gpus_per_node > 0 ? gpus_per_node : ranks_per_node; }
 };
 

@@ -445,11 +445,11 @@ TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
   const Json rows = Json::parse(ranking.out).at("layouts");
   for (size_t i = 0; i < rows.size(); i += 7) {
     const Json& degrees = rows[i].at("layout");
-    const bool has_stages = degrees.at("pipelineParallel") != 1, shards = degrees.at("expertShardingParallel") != 1;
+    const bool has_stages = degrees.at("pipelineParallel") != 1;
     const std::string row = folder.Write("row.json", rows[i].dump());
     const Outcome graph = RunTinyGraph({"--layout", row});
-    if (has_stages || shards) {
-      ExpectRefused(graph, has_stages ? "layout.pipelineParallel: found " : "layout.expertShardingParallel: found ");
+    if (has_stages) {
+      ExpectRefused(graph, "layout.pipelineParallel: found ");
       continue;
     }
     ASSERT_EQ(graph.exit_code, 0) << rows[i].dump() << graph.err;

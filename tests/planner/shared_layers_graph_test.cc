@@ -10,6 +10,7 @@
 
 #include "models/plan/step_tasks.h"
 #include "models/schedule/schedules.h"
+#include "models/text.h"
 #include "planner/lancet/model_graph.h"
 #include "planner/layout/price_layout.h"
 #include "planner/rules/lancet.h"
@@ -54,6 +55,12 @@ constexpr double kTokens = 256, kRowsBytes = kTokens * 32 * 2;
 ModelGraphOptions WithWholeRows() {
   ModelGraphOptions options = kShared;
   options.sequence_parallel = false;
+  return options;
+}
+ModelGraphOptions WithSharedExperts() {
+  ModelGraphOptions options = WithWholeRows();
+  options.expert_parallel = options.ranks_per_node = 2;
+  options.expert_sharding_parallel = 2;
   return options;
 }
 ModelGraphOptions WithCutWeights() {
@@ -187,8 +194,8 @@ TEST(SharedLayersGraphTest, SharedExpertsAreCutAsNetworksAre) {
 }
 
 // What a MoE layer exchanges is what its schedule does: S1, of which each rank sends its own rows.
-TEST(SharedLayersGraphTest, MoeLayersExchangeWhatTheirScheduleDoes) {
-  const TrainingGraph graph = GraphOf(WithWholeRows());
+void ExpectExchangesOfTheSchedule(const ModelGraphOptions& options) {
+  const TrainingGraph graph = GraphOf(options);
   Workload workload = *graph.workload;
   workload.phase = Phase::kTraining;
   const auto resolved = ResolveWorkload(workload, {.nodes = 2, .gpus_per_node = 4});
@@ -204,8 +211,16 @@ TEST(SharedLayersGraphTest, MoeLayersExchangeWhatTheirScheduleDoes) {
   EXPECT_EQ(Find(graph, "layer2.whole").bytes, bytes("gather_output"));
   EXPECT_EQ(Find(graph, "layer2.slice.dx").bytes, bytes("grad_gather_input"));
   EXPECT_EQ(Find(graph, "layer2.gate.sum").bytes, bytes("grad_sum_gate"));
-  EXPECT_EQ(Find(graph, "layer2.all_to_all1").bytes, 2 * kRowsBytes / 2);  // Two experts for each of half of the rows.
+  EXPECT_EQ(Find(graph, "layer2.experts").work.at(0).size, bytes("expert"));
   EXPECT_EQ(Find(graph, "layer2.all_to_all1").group_size, 4);
+  if (options.expert_sharding_parallel == 1) return;
+  EXPECT_EQ(Find(graph, "layer2.combine").work.at(1).size, bytes("sum_shards"));
+  EXPECT_EQ(Find(graph, "layer2.dispatch.dx").work.at(1).size, bytes("grad_sum_shards"));
+}
+
+TEST(SharedLayersGraphTest, MoeLayersExchangeWhatTheirScheduleDoes) {
+  ExpectExchangesOfTheSchedule(WithWholeRows());
+  ExpectExchangesOfTheSchedule(WithSharedExperts());
 }
 
 TEST(SharedLayersGraphTest, GatesSeeTheirOwnRowsAndTheirGradientsAreSummed) {
@@ -224,6 +239,31 @@ TEST(SharedLayersGraphTest, GatesSeeTheirOwnRowsAndTheirGradientsAreSummed) {
   // With sequence parallelism rows stay where they are.
   EXPECT_FALSE(Has(cut, "layer2.whole"));
   EXPECT_FALSE(Has(cut, "layer2.slice.dx"));
+}
+
+// ---- Expert sharding.
+
+TEST(SharedLayersGraphTest, RowsGoToAllPartsOfAnExpertAndAreSummedWhereTheyComeBack) {
+  const TrainingGraph graph = GraphOf(WithSharedExperts());
+  const double own = 2 * kRowsBytes / 2;  // Two experts for each of half of the rows.
+  for (const char* const id : {"layer2.all_to_all1", "layer2.all_to_all2"}) {
+    ExpectCollective(Find(graph, id), InstructionOp::kAllToAll, Pass::kForward, 2 * own, {4, 4});
+    ExpectCollective(Find(graph, StrCat(id, ".dx")), InstructionOp::kAllToAll, Pass::kBackward, 2 * own, {4, 4});
+  }
+  // Dispatched once, and summed on the way back; combined after a sum.
+  EXPECT_NEAR(*Find(graph, "layer2.dispatch").time_s, 1e-11 * own, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer2.dispatch.dx").time_s, 1e-11 * (own + 2 * own), 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer2.combine").time_s, 1e-11 * (own + 2 * own), 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer2.combine.dx").time_s, 1e-11 * own, 1e-15);
+  EXPECT_EQ(Find(graph, "layer2.combine").work.size(), 2u);
+  // Twice the rows, by half of the hidden dimension of 4 experts.
+  const Instruction& experts = Find(graph, "layer2.experts");
+  ASSERT_EQ(experts.work.size(), 1u);
+  EXPECT_EQ(std::get<KernelKey>(experts.work[0].key).hidden_dim, 24);
+  EXPECT_EQ(experts.work[0].size, 2 * 2 * (2 * kTokens / 2) * kExpert / 2);
+  EXPECT_EQ(experts.output_bytes, std::vector<double>{2 * own});
+  ExpectCollective(Find(graph, "expert_gradients.1"), InstructionOp::kReduceScatter, Pass::kBackward,
+                   4 * 2 * 4 * kExpert / 2, {2, 1});
 }
 
 // ---- Context parallelism.
@@ -324,7 +364,7 @@ TEST(SharedLayersGraphTest, ReplicasSumOnAStreamOfTheirOwnBesideExchangesOfLayer
 }
 
 TEST(SharedLayersGraphTest, PlansAreMadeOfAnyOfThem) {
-  for (const ModelGraphOptions& options : {kShared, WithWholeRows(), WithCutWeights()}) {
+  for (const ModelGraphOptions& options : {kShared, WithWholeRows(), WithSharedExperts(), WithCutWeights()}) {
     for (const int zero_stage : {0, 1, 3}) {
       ModelGraphOptions staged = options;
       staged.zero_stage = zero_stage;
@@ -347,6 +387,7 @@ StepAnswer StepOf(const ModelGraphOptions& options) {
   StepQuestion question = QuestionOf(request,
                                      {.tensor_parallel = options.tensor_parallel,
                                       .expert_parallel = options.expert_parallel,
+                                      .expert_sharding_parallel = options.expert_sharding_parallel,
                                       .context_parallel = options.context_parallel},
                                      options.batch);
   question.schedule = options.tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline;
@@ -408,6 +449,7 @@ void ExpectSumsOfStep(const ModelGraphOptions& options) {
 TEST(SharedLayersGraphTest, SumsAreThoseOfTheStep) {
   ExpectSumsOfStep(kShared);
   ExpectSumsOfStep(WithWholeRows());
+  ExpectSumsOfStep(WithSharedExperts());
   ExpectSumsOfStep(WithCutWeights());
 }
 
@@ -437,7 +479,12 @@ TEST(SharedLayersGraphTest, DegreesThatNoLayoutHasAreRefused) {
       "gpus: found 6, expected whole nodes of the profile's 4 GPUs, or a divisor of them");
   EXPECT_THAT(refusal([](auto& m, auto&) { m.encoder_layers = 2; }), HasSubstr("model: found an encoder"));
   EXPECT_THAT(refusal([](auto&, auto& o) { o.tensor_parallel = o.context_parallel = 32768; }),
-              HasSubstr("expected at most 1073741824"));
+              HasSubstr("degrees: found 4294967296 ranks, expected at most 1073741824"));
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.expert_sharding_parallel = 0; }),
+            "expert sharding parallel: found 0, expected a whole number of 1 to 32768");
+  EXPECT_THAT(
+      refusal([](auto&, auto& o) { o.tensor_parallel = 1, o.context_parallel = 1, o.expert_sharding_parallel = 3; }),
+      HasSubstr("layout.expertShardingParallel: found 3"));
 }
 
 }  // namespace
