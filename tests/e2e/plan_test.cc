@@ -403,13 +403,14 @@ Outcome RunTinyGraph(const std::vector<std::string>& options) {
 }
 
 TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
-  const Outcome options = RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--tensor-parallel", "2",
-                                        "--context-parallel", "2", "--no-sequence-parallel", "--zero", "3"});
+  const Outcome options =
+      RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--expert-sharding-parallel", "2", "--tensor-parallel",
+                    "2", "--context-parallel", "2", "--no-sequence-parallel", "--zero", "3"});
   ASSERT_EQ(options.exit_code, 0) << options.err;
   const Outcome layout = RunTinyGraph(
       {"--layout",
-       R"({"microBatch": 2, "expertParallel": 4, "tensorParallel": 2, "contextParallel": 2, "sequenceParallel": false,
-           "zeroStage": 3})"});
+       R"({"microBatch": 2, "expertParallel": 4, "expertShardingParallel": 2, "tensorParallel": 2, "contextParallel": 2,
+           "sequenceParallel": false, "zeroStage": 3})"});
   ASSERT_EQ(layout.exit_code, 0) << layout.err;
   EXPECT_EQ(layout.out, options.out);
   // Contexts lie where the layout has them, and gradients are as large.
