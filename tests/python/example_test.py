@@ -113,6 +113,31 @@ def test_micro_batches_beside_each_other_learn_the_same(tmp_path):
     assert len(in_line) == 3 and max(abs(a - b) for a, b in zip(in_line, beside)) <= 1e-6, (in_line, beside)
 
 
+def test_a_step_under_the_plan_of_its_graph_learns_the_same(tmp_path):
+    options = ("--layer", "baseline", "--ep", 2, "--accumulate", 2)
+    graph_file, plan_file = tmp_path / "graph.json", tmp_path / "plan.json"
+    told = train(("--local", 2), *options, "--capture", graph_file).stdout
+    assert "instructions" in told, told
+    graph = json.loads(graph_file.read_text())
+    for one in graph["instructions"]:
+        if one["op"] == "ALL_TO_ALL":  # Slow enough for every plan to hide them.
+            one["timeS"] = 0.1
+            if one["phase"] == "FORWARD":
+                one["partTimesS"] = [0.1 / parts for parts in range(1, graph["maxParts"] + 1)]
+    graph_file.write_text(json.dumps(graph))
+    plan_file.write_text(run_moeplan("plan", "--graph", graph_file, "--json").stdout)
+    plan = json.loads(plan_file.read_text())["rules"]["lancet"]
+    assert plan["partitions"] and plan["weightGradients"], plan
+    steps = (*options, "--steps", 2)
+    plain = losses(tmp_path, 2, *steps)[0]
+    for left_out in ((), ("weight-gradients",), ("partition",)):
+        without = [word for name in left_out for word in ("--without", name)]
+        found, told = losses(tmp_path, 2, *steps, "--lancet", plan_file, *without, "--check", 1)
+        assert max(abs(a - b) for a, b in zip(plain, found)) <= 1e-5, (plain, found)
+        apart = [float(text) for text in re.findall(r"plain PyTorch and 8 schedules agree within (\S+)", told)]
+        assert len(apart) == 2 and max(apart) <= 1e-5, told
+
+
 def test_a_planned_job_asks_reports_and_learns(database):
     server = Serve(database)
     try:

@@ -60,13 +60,14 @@ def sides_of(layer: MoELayer) -> list[str]:
     return [name for name in BACKWARD if has_shared or not name.startswith("shared")]
 
 
-def described(layer: MoELayer, shape: tuple[int, ...], ranks: int, nodes: int) -> str:
-    """The layer as the times of its operators are kept by."""
+def described(layer: MoELayer, shape: tuple[int, ...], whole: tuple[int, ...], ranks: int, nodes: int) -> str:
+    """The layer as the times of its operators are kept by, for rows of ``shape`` that are all of ``whole`` or a part."""
     plan = messages.to_dict(layer.plan)
     best = {key: plan["best"].get(key) for key in ("schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec")}
     about = {"layer": plan["workload"]["layer"], "layout": plan["workload"].get("layout"), "best": best}
     where = f"{ranks} ranks on {nodes} nodes"
-    return f"MoELayer {list(shape)} {layer.dtype} {where} {json.dumps(about, sort_keys=True)}"
+    part = "" if shape == whole else f" of {list(whole)}"
+    return f"MoELayer {list(shape)}{part} {layer.dtype} {where} {json.dumps(about, sort_keys=True)}"
 
 
 def check_plan(path: str, layer: MoELayer) -> None:

@@ -50,7 +50,8 @@ class Operators:
         if one.layer is not None:
             read = next(source for source in one.main.sources if isinstance(source, Read))
             shape = self._traced.type_of(read).shape_at(batch)
-            return moe_tasks.described(one.layer, shape, self._ranks, self._nodes)
+            whole = self._traced.type_of(read).shape_at(self._traced.batch)
+            return moe_tasks.described(one.layer, shape, whole, self._ranks, self._nodes)
         inside = {call.index: i for i, call in enumerate(one.calls)}
         return "; ".join(self._described_call(call, inside, batch) for call in one.calls)
 

@@ -13,12 +13,13 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import torch
 
+from moeplan.errors import InvalidInput
 from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.operator_times import Operator
 from moeplan.torch.operators import Operators
 from moeplan.torch.step_inputs import part_of
-from moeplan.torch.traced import Constant, Given, Instruction, Read, Source, Traced, Weight, flat_tensors
+from moeplan.torch.traced import Call, Constant, Given, Instruction, Read, Source, Traced, Weight, flat_tensors
 
 
 class _Went(NamedTuple):
@@ -153,11 +154,19 @@ class PacedStep:
         for call in one.calls:
             args, kwargs = call.arguments(value_of, batch)
             begin = self._clock.mark()
-            result = call.apply(args, kwargs)
+            result = self._result(call, args, kwargs, batch)
             spans.append((begin, self._clock.mark()))
             for i, tensor in enumerate(call.tensors(args, result)):
                 local[Read(call.index, i)] = tensor
         return spans
+
+    def _result(self, call: Call, args: Any, kwargs: Any, batch: int) -> Any:
+        """What the call gives; a layer gets less than the batch as a part of it, whose gate knows of the others."""
+        if call.is_moe and batch != self._traced.batch:
+            rows = call.outputs[0].shape_at(self._traced.batch)[:-1].numel()
+            with contextlib.suppress(InvalidInput):  # A gate that looks at the whole batch has no parts.
+                return call.target.in_parts(rows)(*args, **kwargs)
+        return call.apply(args, kwargs)
 
     def _stood_in_for(
         self, one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], local: dict[Read, torch.Tensor]
