@@ -159,6 +159,9 @@ class RunSearch {
   std::vector<Choice> best_;  // Of each border.
 };
 
+// A gate that no range may cut would keep what it is merged with from being cut, too.
+bool StaysWhole(const TimedInstruction& one) { return one.op == InstructionOp::kGate && one.whole_batch_gate; }
+
 bool ClosesGroup(const TimedGraph& graph, double group_s) { return group_s >= graph.group_s * (1 - kRounding); }
 
 }  // namespace
@@ -182,8 +185,10 @@ std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph) {
     double group_s = 0;
     int i = first;
     for (; i < graph.size() && forward(i); ++i) {
+      const bool stays_whole = StaysWhole(graph.instructions[i]);
+      if (stays_whole && borders.back() != i) borders.push_back(i);
       group_s += graph.instructions[i].whole_s();
-      if (!ClosesGroup(graph, group_s)) continue;
+      if (!stays_whole && !ClosesGroup(graph, group_s)) continue;
       borders.push_back(i + 1);
       group_s = 0;
     }

@@ -3,8 +3,8 @@
 // T(n), the end of the first n instructions, is the smallest T(i) + P(i, n, k) over i and k, with P from the timeline
 // of the range (planner/lancet/timeline.h) where its axes allow it; k = 1 leaves a range as it is. Where ranges wait
 // for each other, as in a chain, the sum of a choice is the end of its timeline; else its timeline ends no later, and
-// another choice may end earlier still. Neighbours are merged to groups of group_s; ranges are groups, of at most
-// max_range_s. Pure functions.
+// another choice may end earlier still. Neighbours are merged to groups of group_s, but for a gate that looks at the
+// whole batch, which is a group by itself; ranges are groups, of at most max_range_s. Pure functions.
 #pragma once
 
 #include <stop_token>

@@ -157,6 +157,11 @@ bool LancetChecker::AxesFit(int first, int last) const {
   return true;
 }
 
+bool LancetChecker::LooksAtWholeBatch(int i) const {
+  const std::string gate = instructions_[i].value("gate", "TOP_K");
+  return Op(i) == "GATE" && (gate == "BATCH_PRIORITIZED" || gate == "EXPERT_CHOICE");
+}
+
 bool LancetChecker::OnBorders(int first, int last) const {
   const double group_s = graph_.value("groupS", 0.0);
   std::set<int> starts, ends;
@@ -164,10 +169,12 @@ bool LancetChecker::OnBorders(int first, int last) const {
   bool open = false;
   for (int i = 0; i < size(); ++i) {
     if (!Forward(i)) continue;
+    const bool whole = LooksAtWholeBatch(i);
+    if (whole && open) ends.insert(i - 1), open = false;
     if (!open) starts.insert(i), sum_s = 0;
     open = true;
     sum_s += PartS(i, 1);
-    if (sum_s >= group_s * (1 - 1e-12) || i + 1 == size() || !Forward(i + 1)) ends.insert(i), open = false;
+    if (whole || sum_s >= group_s * (1 - 1e-12) || i + 1 == size() || !Forward(i + 1)) ends.insert(i), open = false;
   }
   return starts.contains(first) && ends.contains(last);
 }

@@ -51,6 +51,7 @@ class LancetChecker {
   const std::vector<int>& ProducersOf(int i) const { return producers_[i]; }
   bool Depends(int later, int earlier) const;
   bool AxesFit(int first, int last) const;
+  bool LooksAtWholeBatch(int i) const;
   bool OnBorders(int first, int last) const;
   // The launches of ranges, and of weight gradients where they are put: `beside` has the all-to-all of each, or -1. No
   // order satisfies all places: none.

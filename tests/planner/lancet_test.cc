@@ -169,6 +169,16 @@ TEST(LancetTest, GroupsCloseWhenTheirTimesAddUp) {
   EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 2, 3, 4}, {5, 6}}));
 }
 
+TEST(LancetTest, AGateThatLooksAtTheWholeBatchIsAGroupByItself) {
+  // 1, and the gate although 1 + 1 is below 4; 2 + 3 reach 4; 1 is the last. Of another gate 1 + 1 + 2 do, and 3 + 1.
+  TimedGraph graph = {.max_parts = 2, .group_s = 4};
+  for (const double time_s : {1.0, 1.0, 2.0, 3.0, 1.0}) graph.instructions.push_back({.part_s = {time_s}});
+  graph.instructions[1].op = InstructionOp::kGate;
+  EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 3, 5}}));
+  graph.instructions[1].whole_batch_gate = true;
+  EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 1, 2, 4, 5}}));
+}
+
 // ---- Axes, one instruction behind what it reads.
 
 // Whether `op` may follow in one range what makes samples, and what makes irregular slots.
