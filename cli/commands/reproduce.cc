@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
+#include "cli/reproduce/rows_text.h"
 #include "cli/reproduce/steps/recipes.h"
 #include "cli/reproduce/steps/reproduce_steps.h"
 #include "cli/reproduce/steps/steps_text.h"

@@ -1,47 +1,19 @@
 #include "cli/reproduce/rows.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
-
-#include "cli/options.h"
-#include "models/text.h"
 
 namespace moeplan::cli {
 namespace {
 
-bool IsClose(double ratio) { return std::abs(ratio - 1) <= kCloseBy; }
-
-bool IsChoice(const v1::ReproducedRow& row) { return !row.paper_choice().empty() || !row.our_choice().empty(); }
-
-std::string Format(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
-
-std::string Value(double value, const std::string& unit) {
-  if (unit == kSeconds) return value < 1e-7 ? Format("%.3g s", value) : Duration(value);
-  if (unit == kShare) return Percent(value);
-  if (unit == kFactor) return Format("%.2fx", value);
-  return Format("%.6g", value);
-}
-
-bool HasPaper(const v1::ReproducedRow& row) { return row.has_paper() || !row.paper_choice().empty(); }
-
-std::string PaperText(const v1::ReproducedRow& row) {
-  return IsChoice(row) ? OrDash(row.paper_choice()) : row.has_paper() ? Value(row.paper(), row.unit()) : "-";
-}
-
-std::string OurText(const v1::ReproducedRow& row) {
-  return IsChoice(row) ? OrDash(row.our_choice()) : row.has_ours() ? Value(row.ours(), row.unit()) : "-";
-}
+constexpr const char* kUnexplained = "nothing was found that explains it";
 
 }  // namespace
+
+bool Allowed::Holds(double paper, double ours) const {
+  return points > 0 ? std::abs(ours - paper) <= points : std::abs(ours / paper - 1) <= share;
+}
 
 void AddRow(v1::ReproducedTable& table, const Figure& figure) {
   v1::ReproducedRow& row = *table.add_rows();
@@ -50,9 +22,10 @@ void AddRow(v1::ReproducedTable& table, const Figure& figure) {
   row.set_fitted(figure.fitted);
   if (figure.paper) row.set_paper(*figure.paper);
   if (figure.ours) row.set_ours(*figure.ours);
-  if (!figure.paper || !figure.ours) return;
+  if (!figure.compared || !figure.paper || !figure.ours) return;
   row.set_ratio(*figure.ours / *figure.paper);
-  if (!IsClose(row.ratio())) row.set_why(figure.why);
+  if (figure.allowed.Holds(*figure.paper, *figure.ours)) return;
+  row.set_why(figure.why.empty() ? kUnexplained : figure.why);
 }
 
 void AddRow(v1::ReproducedTable& table, const Choice& choice) {
@@ -71,45 +44,29 @@ v1::ReproducedTable MakeTable(std::string paper, std::string title) {
   return table;
 }
 
+bool IsChoice(const v1::ReproducedRow& row) { return !row.paper_choice().empty() || !row.our_choice().empty(); }
+
+std::optional<bool> Holds(const v1::ReproducedRow& row) {
+  if (IsChoice(row)) {
+    if (row.has_ratio() || row.paper_choice().empty() || row.our_choice().empty()) return std::nullopt;
+    return row.paper_choice() == row.our_choice();
+  }
+  if (!row.has_ratio() || row.fitted()) return std::nullopt;
+  return row.why().empty();
+}
+
 void Summarise(v1::Reproduction& reproduction) {
   int compared = 0, close = 0;
   for (const v1::ReproducedTable& table : reproduction.tables()) {
     for (const v1::ReproducedRow& row : table.rows()) {
-      if (!row.has_ratio() || row.fitted() || IsChoice(row)) continue;
+      const std::optional<bool> holds = Holds(row);
+      if (!holds || IsChoice(row)) continue;
       ++compared;
-      close += IsClose(row.ratio());
+      close += *holds ? 1 : 0;
     }
   }
   reproduction.set_compared(compared);
   reproduction.set_close(close);
-}
-
-std::string Text(const v1::ReproducedTable& table) {
-  const bool compares = std::ranges::any_of(table.rows(), HasPaper);
-  std::vector<std::vector<std::string>> rows = {{"", "ours"}};
-  if (compares) rows = {{"", "paper", "ours", "ours/paper"}};
-  std::vector<std::string> reasons;
-  for (const v1::ReproducedRow& row : table.rows()) {
-    std::string mark;
-    if (!row.why().empty()) {
-      if (std::ranges::find(reasons, row.why()) == reasons.end()) reasons.push_back(row.why());
-      mark = StrCat(" [", std::ranges::find(reasons, row.why()) - reasons.begin() + 1, "]");
-    }
-    std::vector<std::string>& cells = rows.emplace_back();
-    cells.push_back(StrCat(row.name(), row.fitted() ? " (fitted)" : "", mark));
-    if (compares) cells.push_back(PaperText(row));
-    cells.push_back(OurText(row));
-    if (compares) cells.push_back(row.has_ratio() ? Format("%.2f", row.ratio()) : "");
-  }
-  std::string text = StrCat(table.title(), "\n", Table(rows));
-  for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i], "\n");
-  return text + "\n";
-}
-
-std::string Summary(const v1::Reproduction& reproduction) {
-  if (reproduction.compared() == 0) return "";
-  return StrCat(reproduction.close(), " of ", reproduction.compared(),
-                " figures within 15 %, fitted ones and choices not counted\n");
 }
 
 double Mean(const std::vector<double>& values) {

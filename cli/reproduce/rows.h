@@ -1,4 +1,4 @@
-// Rows of a reproduction: a figure that a paper states, ours, and, where they are apart, why.
+// Rows of a reproduction: a figure that a paper states, ours, whether it holds and, where they are apart, why.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,13 @@
 
 namespace moeplan::cli {
 
-// Rows this close agree.
-inline constexpr double kCloseBy = 0.15;
+// How far ours may be from the paper's figure for the row to hold.
+struct Allowed {
+  double share = 0.15;  // Of the paper's figure.
+  double points = 0;    // Of the difference of two shares, in the place of `share`, where it is above 0.
+
+  bool Holds(double paper, double ours) const;
+};
 // Choosing either of two whose times are this close is right.
 inline constexpr double kTied = 1e-3;
 
@@ -24,11 +29,14 @@ struct Figure {
   std::string name;
   const char* unit = kFactor;
   std::optional<double> paper, ours;
-  std::string why;      // Why they are apart where they are; kept only there.
-  bool fitted = false;  // The testbed was fitted to the paper's figure.
+  std::string why;       // Why they are apart where they are; kept only there.
+  bool fitted = false;   // The testbed was fitted to the paper's figure.
+  bool compared = true;  // Else the two stand beside each other and the row has no ratio.
+  Allowed allowed;
 };
 void AddRow(v1::ReproducedTable& table, const Figure& figure);
 
+// What was chosen, or what is said to hold: a statement has no ratio.
 struct Choice {
   std::string name;
   std::string paper, ours;
@@ -39,13 +47,12 @@ void AddRow(v1::ReproducedTable& table, const Choice& choice);
 
 v1::ReproducedTable MakeTable(std::string paper, std::string title);
 
-// Counts the rows that have a ratio and were not fitted, and those of them that agree.
-void Summarise(v1::Reproduction& reproduction);
+bool IsChoice(const v1::ReproducedRow& row);
+// Absent for a row that compares nothing, was fitted, or is a choice with the ratio of two times.
+std::optional<bool> Holds(const v1::ReproducedRow& row);
 
-// As a terminal shows it, with an empty line after it.
-std::string Text(const v1::ReproducedTable& table);
-// "9 of 11 figures ..."; empty where nothing is compared.
-std::string Summary(const v1::Reproduction& reproduction);
+// Counts the rows of figures that hold or do not.
+void Summarise(v1::Reproduction& reproduction);
 
 double Mean(const std::vector<double>& values);
 
