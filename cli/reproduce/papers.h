@@ -21,7 +21,9 @@ StatusOr<Tables> ReproduceParm(const ShowProgress& progress);
 StatusOr<Tables> ReproduceMonta(const ShowProgress& progress);
 // Tables 10 and 7, the 675 layers of Table 4, and Pipe-A2A.
 StatusOr<Tables> ReproduceSchemoe(const ShowProgress& progress);
-// Speedups of Figures 11 and 12, the exposed communication of Figure 13, and what §7.2, Figure 2 and §5.1 say.
+// Gains of Figures 11 and 12, the exposed communication of Figure 13, what both hang on, the passes of Figure 16, the
+// ranges of Figure 6, steps as they run, and what §2.2, §5.1 and §7.3 say. One row is a wall time, the longest
+// planning.
 StatusOr<Tables> ReproduceLancet(const ShowProgress& progress);
 // No paper's: what each paper's rule chooses for the layers of deploy/testbeds/grids, on every testbed, beside the
 // joint search's choice.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/compare/run_plan.h"
+#include "agent/compare/run_step.h"
 #include "agent/simulated_fleet.h"
 #include "cli/options.h"
 #include "models/fit/fit.h"
@@ -101,6 +102,16 @@ StatusOr<std::vector<double>> Testbed::TimesS(const std::vector<Job>& jobs) {
     ASSIGN_OR_RETURN(const int graph, bench.Add(jobs[i].plan));
     ASSIGN_OR_RETURN(times_s[i], bench.TimeOnceS(graph));
     return bench.Release();
+  }));
+  return times_s;
+}
+
+StatusOr<std::vector<double>> Testbed::StepTimesS(const std::vector<GraphPlanAnswer>& steps) {
+  std::vector<double> times_s(steps.size());
+  RETURN_IF_ERROR(ForEach(steps.size(), "running", [&](agent::Fleet& fleet, size_t i) -> Status {
+    ASSIGN_OR_RETURN(const v1::RunReport report, agent::RunStep(fleet, steps[i], agent::StepOrder::kLancet));
+    times_s[i] = report.measured_time_s();
+    return OkStatus();
   }));
   return times_s;
 }

@@ -49,6 +49,8 @@ class Testbed {
 
   // How long each job takes on its slowest rank.
   StatusOr<std::vector<double>> TimesS(const std::vector<Job>& jobs);
+  // How long each training step takes on its slowest rank, in the order of its plan.
+  StatusOr<std::vector<double>> StepTimesS(const std::vector<GraphPlanAnswer>& steps);
   // What rank 0 recorded of each. On a cluster without stragglers all ranks are alike.
   StatusOr<std::vector<v1::RankTimeline>> Timelines(const std::vector<Job>& jobs);
 
