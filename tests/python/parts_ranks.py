@@ -18,7 +18,7 @@ from torch_ranks import FAMILIES, close, expect_raises, main
 
 import moeplan
 import moeplan.torch
-from moeplan.torch import deferred, layer, layer_functions
+from moeplan.torch import deferred, forward_in_parts, layer, layer_functions
 from moeplan.torch.step_inputs import Arguments
 from moeplan.torch.tracer import trace_forward
 
@@ -65,6 +65,28 @@ class Rows(torch.nn.Module):
         return self.layer(x=x.reshape(-1, x.shape[-1])).view_as(x)
 
 
+def patch(block, calls):
+    """Has the block do something to its input first, under its own name."""
+    kind = type(block)
+    block.__class__ = type("Patched", (kind,), {"forward": lambda self, x: kind.forward(self, calls(x))})
+
+
+def dropped_in_place(x):
+    torch.nn.functional.dropout(x, 0.3, True, True)
+    return x
+
+
+class CountingNorm(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(model))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.weight * x
+
+
 WHOLE = ("blocks.0.norm1", "blocks.3.add_1", 2)
 
 
@@ -84,6 +106,27 @@ def gradients(world):
     for model in runs.models:
         model.blocks[1].mlp = Rows(model.blocks[1].mlp)
     runs.expect_close()
+    relu, dropout = torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.3, inplace=True)
+    for calls in (
+        lambda x: x + torch.nn.functional.relu(2 * x, inplace=True),
+        lambda x: (x * 2).add_(x),
+        lambda x: (x + 1).relu_(),
+        lambda x: relu(x * 3),
+        lambda x: x + dropout(x * 3),
+        lambda x: x + dropped_in_place(x * 2),
+        lambda x: torch.dropout(x, 0.3, True),
+        lambda x: x + torch.nn.functional.dropout2d(x.unsqueeze(1), 0.3).squeeze(1),
+    ):
+        runs = PartedRuns(world, cut(WHOLE), dropout=0.3)
+        for model in runs.models:
+            patch(model.blocks[2], calls)
+        runs.expect_close()
+    # What mixes samples in front of a range is cut where the range reads it, and more parts than samples are as many.
+    for ranges in ([("blocks.2.norm1", "blocks.3.add_1", 2)], [("blocks.2.norm1", "blocks.3.add_1", 7)]):
+        runs = PartedRuns(world, cut(*ranges))
+        for model in runs.models:
+            patch(model.blocks[2], lambda x: x + x.flip(0))
+        runs.expect_close()
     for fields in (
         {"capacityFactor": 0.5},  # Many pairs are dropped, and the same ones.
         {"capacityFactor": 0.0},
@@ -285,19 +328,21 @@ def other_passes(world):
             super().__init__()
             self.model = model
             self.register_buffer("scale", torch.ones(()))
+            self.temperature = 1.0
 
-        def forward(self, text=None, *, tags):
-            loss = self.model(text) * self.scale.item()
-            return Output(loss=loss, tags=tags, more=(loss * 2, None))
+        def forward(self, text=None, other=None, *, tags):
+            loss = self.model(text) * self.scale.item() + self.model(other)
+            return Output(loss=loss * self.temperature, tags=tags, more=(loss * 2, None))
 
     runs = PartedRuns(world, None)
     wrapped = [Wrapped(model) for model in runs.models]
     with moeplan.torch.scheduled(wrapped[1], cut(("model.blocks.0.norm1", "model.blocks.3.add_1", 2))):
-        for scale in (1.0, 3.0):
-            outputs = []
+        for scale, temperature, other in ((1.0, 1.0, 1), (3.0, 1.0, 1), (3.0, 0.5, 2), (3.0, 0.5, 2)):
+            outputs, text = [], runs.text(1)
             for each in wrapped:
                 each.scale.fill_(scale)
-                outputs.append(each(text=runs.text(1), tags="mine"))
+                each.temperature = temperature
+                outputs.append(each(text=text, other=text if other == 1 else runs.text(other), tags="mine"))
                 outputs[-1].more[0].backward()
             assert type(outputs[1]) is Output and outputs[1].tags == "mine" and outputs[1].more[1] is None
             close(outputs[1].loss.detach(), outputs[0].loss.detach(), "loss", 1e-5)
@@ -310,11 +355,14 @@ def distributed_data_parallel(world):
     runs = PartedRuns(world, None)
     wrapped = []
     for model in runs.models:
+        model.register_buffer("mask", torch.ones(3))
         ignored = [name for name, one in model.named_parameters() if getattr(one, "allreduce", True) is False]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
         wrapped.append(DistributedDataParallel(model, bucket_cap_mb=0.001))
     inside = ("module." + WHOLE[0], "module." + WHOLE[1], 2)
     beside = {f"module.{k}": [f"module.{v}" for v in vs] for k, vs in BESIDE.items()}
+    traces, trace = [], forward_in_parts.trace_forward
+    forward_in_parts.trace_forward = lambda *arguments: traces.append(1) or trace(*arguments)
     for answer in (cut(WHOLE, beside=BESIDE), cut(inside, beside=beside)):
         for seed in (1, 2):
             for i, model in enumerate(wrapped):
@@ -323,6 +371,12 @@ def distributed_data_parallel(world):
                         model(runs.text(seed)).backward()
                     model(runs.text(seed + 5)).backward()
             runs.compare(tolerance=1e-5)
+    with moeplan.torch.scheduled(wrapped[1], cut(WHOLE)):
+        traces.clear()
+        for seed in (1, 2, 3):
+            wrapped[1](runs.text(seed)).backward()  # Which writes every buffer before it.
+        assert len(traces) == 1, traces
+    forward_in_parts.trace_forward = trace
 
 
 def refusals(world):
@@ -342,15 +396,25 @@ def refusals(world):
     refused(cut(("norm", "blocks.1.mlp", 2)), "found blocks.1.mlp,")
     refused(cut(("norm", "blocks.1.mlp.experts.dw", 2)), "found blocks.1.mlp.experts.dw,")
     refused(cut(("norm", "blocks.0.norm1", 2)), "found norm behind blocks.0.norm1")
-    refused(cut(("blocks.0.norm1", "norm", 6)), "found 6 parts, expected at most the 5 samples")
     refused(cut(("blocks.0.norm1", "cross_entropy", 2)), "found cross_entropy, which mixes samples")
-    assert refused(cut(WHOLE), "forward hooks", lambda model: model.blocks[2].register_forward_hook(print)).field == "blocks.2"
-    refused(cut(WHOLE), "found blocks.1.mlp, which has", lambda model: model.blocks[1].mlp.register_forward_hook(lambda *_: None))
+    for path in ("blocks.2", "blocks.1.mlp"):
+        hooked = lambda model, path=path: model.get_submodule(path).register_forward_hook(lambda *_: None)  # noqa: E731
+        assert refused(cut(WHOLE), "found hooks", hooked).field == path
+    refused(cut(WHOLE), "found hooks", lambda model: model.blocks[2].register_backward_hook(lambda *_: None))
 
     def alpha(model):
         model.blocks[2].attention.dropout = torch.nn.AlphaDropout(0.1)
 
     refused(cut(WHOLE), "AlphaDropout draws in a way of its own", alpha)
+    for name, calls, told in (
+        ("a hook", lambda x: (x.register_hook(lambda g: g), x)[1], "a call of register_hook"),
+        ("positions that are dropped", lambda x: x + torch.nn.functional.dropout(torch.ones(8, 8), 0.5), "draws for the batch as a whole"),
+        ("samples in reverse", lambda x: x + 0 * x.flip(0), "which mixes samples"),
+        ("samples moved on", lambda x: x + 0 * x.roll(1, 0), "which mixes samples"),
+        ("running sums", lambda x: x + 0 * x.cumsum(dim=0), "which mixes samples"),
+    ):
+        refused(cut(WHOLE), told, lambda model, calls=calls: patch(model.blocks[2], calls))
+    refused(cut(WHOLE), "which changes its buffers", lambda model: setattr(model.blocks[2], "norm1", CountingNorm(8)))
     recompute = lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=True)  # noqa: E731
     refused(cut(WHOLE), "activation checkpointing", recompute=recompute)
     priority = {"gate": "BATCH_PRIORITIZED"}
@@ -363,6 +427,7 @@ def refusals(world):
     with moeplan.torch.scheduled(runs.planned, runs.answer):
         part = lambda: runs.planned(runs.text(1))  # noqa: E731
         expect_raises(moeplan.InvalidInput, lambda: moeplan.torch.side_by_side(world, part), "side_by_side")
+        expect_raises(moeplan.InvalidInput, lambda: runs.planned(object()), "an argument of class object")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             expect_raises(moeplan.InvalidInput, part, "autocast")
     runs.expect_close()

@@ -43,8 +43,8 @@ _MOST_PROGRAMS = 8
 class ForwardInParts:
     """Makes ``model`` run its forward passes under ``partitions`` where gradients are wanted. After ``end`` it is as ever.
 
-    What the forward pass reads beside tensors, such as settings and sizes, is that of the first pass with inputs of such
-    shapes, in such modes; a buffer that has changed has it traced again.
+    A pass is traced anew where shapes, modes, what learns, buffers, or numbers and tensors of the model's modules have
+    changed; what else the forward pass reads beside tensors is that of the traced pass.
     """
 
     def __init__(self, model: torch.nn.Module, partitions: Sequence[Partition], slots: Slots) -> None:
@@ -90,40 +90,69 @@ class ForwardInParts:
 
     def _key(self, arguments: Arguments) -> Any:
         """Whether two forward passes call the same."""
-        given = tuple(
-            (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) if isinstance(leaf, torch.Tensor) else repr(leaf)
-            for leaf in leaves(arguments)
-        )
+        given = list(leaves(arguments))
+        alike = [next(i for i, other in enumerate(given) if other is one) for one in given]
+        known = tuple(_known(one, same) for one, same in zip(given, alike))
         modes = tuple((id(module), module.training) for module in self._model.modules())
         learns = tuple((id(one), one.requires_grad) for one in self._model.parameters())
-        return given, tuple(arguments.kwargs), modes, learns
+        return known, tuple(arguments.kwargs), modes, learns
+
+
+def _known(leaf: Any, same: int) -> Any:
+    """An argument as passes are told apart by. ``same``: the place of the first that is the same tensor."""
+    if isinstance(leaf, torch.Tensor):
+        return same, leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad
+    if leaf is None or isinstance(leaf, (bool, int, float, str, torch.dtype, torch.device)):
+        return leaf
+    raise mismatch("forward", f"an argument of class {type(leaf).__name__}", "tensors, numbers and strings, or nests of them")
 
 
 class _Program:
     """The traced calls, and how they run."""
 
     def __init__(self, model: torch.nn.Module, traced: Traced, partitions: Sequence[Partition]) -> None:
-        _refuse_hooks(model, traced)
         self._traced = traced
         kept = [source for source in sources_of(traced.model_outputs) if isinstance(source, Read)]
         self._steps = steps_of(traced, partitions, kept)
         self._frees = self._last_uses(set(kept))
         self._model = model
-        self._constants = [(one, one._version) for one in self._found_constants()]
+        self._constants = [(one, one._version, one.clone()) for one in self._found_constants()]
+        self._settings = self._found_settings()
+        leaf = {id(call.target) for call in traced.calls if call.is_module}
+        self._several = [(path, one) for path, one in model.named_modules() if one is not model and id(one) not in leaf]
+        inside = [one for step in self._steps if isinstance(step, Range) for one in step.instructions]
+        self._layers = [(one.id, one.layer) for one in inside if one.layer is not None]
 
     def is_stale(self) -> bool:
         """Whether what the trace took as constant has changed."""
         now = self._found_constants()
-        known = [one for one, _ in self._constants]
-        same = len(now) == len(known) and all(one is other for one, other in zip(now, known))
-        return not same or any(one._version != version for one, version in self._constants)
+        if len(now) != len(self._constants) or self._found_settings() != self._settings:
+            return True
+        for i, (tensor, (known, version, value)) in enumerate(zip(now, self._constants)):
+            if tensor is not known:
+                return True
+            if tensor._version != version:  # DistributedDataParallel writes the same values before every pass.
+                if tensor.shape != value.shape or not torch.equal(tensor, value):
+                    return True
+                self._constants[i] = (tensor, tensor._version, value)
+        return False
+
+    def _own_modules(self) -> list[torch.nn.Module]:
+        return [module for module in self._model.modules() if not isinstance(module, MoELayer)]
 
     def _found_constants(self) -> list[torch.Tensor]:
-        """The buffers that the model itself may read, whose values may have decided what it calls."""
-        modules = (module for module in self._model.modules() if not isinstance(module, MoELayer))
-        return [one for module in modules for one in module.buffers(recurse=False) if not one.is_inference()]
+        """Buffers and other tensors that the model itself may read, whose values may have decided what it calls."""
+        found = [one for module in self._own_modules() for one in module.buffers(recurse=False)]
+        found += [one for module in self._own_modules() for one in vars(module).values() if isinstance(one, torch.Tensor)]
+        return [one for one in found if not one.is_inference()]
+
+    def _found_settings(self) -> list[Any]:
+        """Numbers and strings of the model's modules."""
+        kinds = (bool, int, float, str)
+        return [one for module in self._own_modules() for one in vars(module).values() if isinstance(one, kinds)]
 
     def run(self, given: list[torch.Tensor], slots: Slots) -> Any:
+        self._refuse_hooks()
         values = _Values(self._traced, given)
         for step, done in zip(self._steps, self._frees):
             if isinstance(step, Range):
@@ -132,6 +161,12 @@ class _Program:
                 values.keep(step, values.of_whole(step))
             values.forget(done)
         return rebuilt(self._traced.model_outputs, values.whole)
+
+    def _refuse_hooks(self) -> None:
+        for path, module in [*self._several, *self._layers]:
+            if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+                expected = "none on modules that run in parts or are several operations, or the plan without its partitions"
+                raise mismatch(path, "hooks", expected)
 
     def _last_uses(self, kept: set[Read]) -> list[list[Read]]:
         """By step: what nobody reads behind it."""
@@ -145,13 +180,6 @@ class _Program:
             if read not in kept:
                 frees[i].append(read)
         return frees
-
-
-def _refuse_hooks(model: torch.nn.Module, traced: Traced) -> None:
-    leaf = {id(call.target) for call in traced.calls if call.is_module}
-    for path, module in model.named_modules():
-        if module is not model and id(module) not in leaf and (module._forward_hooks or module._forward_pre_hooks):
-            raise mismatch(path, "forward hooks", "none on modules whose own calls run in parts, or the plan without its partitions")
 
 
 class _Values:
@@ -291,7 +319,7 @@ class _RangeRun:
             tensor = self._values.given[source.index]
             return 0 if tensor.dim() > 0 and tensor.shape[0] == self._traced.batch else None
         if isinstance(source, Read) and self._traced.calls[source.call].varies:
-            return self._traced.type_of(source).axis
+            return self._traced.type_of(source).cut
         return None
 
     def _cut(self, source: Source, axis: int) -> Sequence[torch.Tensor]:
@@ -321,8 +349,8 @@ class _RangeRun:
         if call.index not in self._masks:
             ones = torch.ones(kind.shape_at(self._traced.batch), dtype=x.dtype, device=x.device)
             with torch.no_grad():
-                self._masks[call.index] = (
-                    call.target(ones, *args[1:], **kwargs) if args else call.target(**{**kwargs, "input": ones})
-                )
+                drawn = call.target(ones, *args[1:], **kwargs) if args else call.target(**{**kwargs, "input": ones})
+            self._masks[call.index] = drawn
         sizes = [kind.shape_at(size)[kind.axis] for size in self._sizes]
-        return x * self._masks[call.index].narrow(kind.axis, sum(sizes[:part]), sizes[part])
+        mask = self._masks[call.index].narrow(kind.axis, sum(sizes[:part]), sizes[part])
+        return x.mul_(mask) if call.mutates else x * mask

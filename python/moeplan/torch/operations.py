@@ -38,6 +38,12 @@ _IN_PLACE = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", 
 _LIKE = {"zeros_like": "new_zeros", "ones_like": "new_ones", "full_like": "new_full", "empty_like": "new_empty"}
 # They change no value, and give none.
 ASIDE = {"requires_grad", "requires_grad_", "retain_grad", "register_hook"}
+# They move samples where their dimension is that of the batch, whatever the values. By name: the place of the dimension
+# among the arguments, and what it is where it is not said.
+_MOVES = {
+    **{"flip": (1, None), "roll": (2, None), "index_select": (1, None), "cumsum": (1, None), "cumprod": (1, None)},
+    **{"sort": (1, -1), "argsort": (1, -1), "flipud": (9, 0), "rot90": (2, (0, 1))},
+}
 # What these give has a shape, or is a value, that depends on what the step computes.
 _BY_VALUE = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "histc"}
 _ON_HOST = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "is_nonzero", "equal", "allclose"}
@@ -133,12 +139,30 @@ def without_dropout(name: str, args: Any, kwargs: dict[str, Any]) -> Optional[tu
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
         if rate == 0 or not training:
             return None
-        return (args[0],), {"p": 0.0, "training": True}
+        return (args[0], 0.0, True), {}
     if name == "scaled_dot_product_attention":
         rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
         if rate > 0:
             return (*args[:4], 0.0, *args[5:]), ({**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs)
     return None
+
+
+def moves_samples(name: str, args: Any, kwargs: dict[str, Any], dimensions: int, axis: int) -> bool:
+    """Whether a call moves what lies along ``axis`` of its first argument, which has so many dimensions."""
+    if name not in _MOVES:
+        return False
+    place, otherwise = _MOVES[name]
+    named = kwargs.get("dim", kwargs.get("dims", args[place] if len(args) > place else otherwise))
+    if name == "flip" and len(args) > 2:
+        named = args[1:]
+    found = named if isinstance(named, (tuple, list)) else (named,)
+    # Without a dimension roll moves everything.
+    return any(not isinstance(one, int) or one % dimensions == axis for one in found)
+
+
+def is_told_in_place(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an argument asks a function to change its first one, as dropout(x, inplace=True) does."""
+    return kwargs.get("inplace") is True or (name in _DROPOUT_FUNCTIONS and len(args) > 3 and args[3] is True)
 
 
 def check_function(name: str, where: str, args: Any, kwargs: dict[str, Any], varies: bool) -> None:

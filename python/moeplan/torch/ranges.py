@@ -6,7 +6,7 @@ from typing import NamedTuple, Sequence, Union
 
 from moeplan.errors import mismatch
 from moeplan.torch import moe_tasks, operations
-from moeplan.torch.traced import Instruction, Read, Traced
+from moeplan.torch.traced import BatchSize, Instruction, Read, Traced
 
 _DROPOUTS_IN_PARTS = {
     *("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"),
@@ -24,7 +24,8 @@ class Partition(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Instructions that run part by part. ``before``: others between them, which read nothing of theirs and mix samples.
+    """Instructions that run part by part. ``before``: others between them, which read nothing of theirs and are of the batch
+    as a whole, such as positions, or mix samples.
     ``joined``: outputs that others read, or that the model gives, as a whole."""
 
     instructions: list[Instruction]
@@ -80,29 +81,36 @@ def _place(places: dict[str, int], traced: Traced, name: str, where: str) -> int
 
 
 def _range(traced: Traced, inside: list[Instruction], partition: Partition, kept: Sequence[Read]) -> Range:
-    if partition.parts > traced.batch:
-        raise mismatch(partition.place, f"{partition.parts} parts", f"at most the {traced.batch} samples of the batch")
     parted: list[Instruction] = []
     before: list[Instruction] = []
     made: set[Read] = set()
     for one in inside:
         if one.samples:
-            _check(one, partition.place)
+            _check(traced, one, made, partition.place)
             parted.append(one)
             made.update(one.outputs)
+        elif any(call.random for call in one.calls):
+            raise mismatch(partition.place, f"{one.id}, which draws for the batch as a whole", "Dropout of what is cut, whose mask is")
         elif made.isdisjoint(one.reads):
             before.append(one)
         else:
             raise mismatch(partition.place, f"{one.id}, which mixes samples", "instructions whose parts give parts")
     members = {one.id for one in inside}
     read = {read for one in traced.instructions if one.id not in members for read in one.reads} | set(kept)
-    return Range(parted, before, partition.parts, [output for one in parted for output in one.outputs if output in read])
+    parts = min(partition.parts, traced.batch)
+    for size in {traced.batch // parts, -(-traced.batch // parts)}:
+        for one in parted:
+            for call in one.calls:
+                for output in call.outputs:
+                    output.shape_at(size)  # Raises where a part would have half an element.
+    return Range(parted, before, parts, [output for one in parted for output in one.outputs if output in read])
 
 
-def _check(one: Instruction, place: str) -> None:
-    layer = one.layer
-    if layer is not None and (layer._forward_hooks or layer._forward_pre_hooks):
-        raise mismatch(place, f"{one.id}, which has forward hooks", "an MoELayer without, as it runs in parts")
+def _check(traced: Traced, one: Instruction, made: set[Read], place: str) -> None:
+    for read in one.reads:
+        kind = traced.type_of(read)
+        if read not in made and kind.cut is None and any(isinstance(size, BatchSize) for size in kind.shape):
+            raise mismatch(place, f"{one.id}, which reads {traced.name_of(read)}", "tensors of which one dimension follows the batch")
     for call in one.calls:
         name = type(call.target).__name__ if call.is_module else operations.name_of(call.target)
         if call.random and name not in _DROPOUTS_IN_PARTS:

@@ -76,6 +76,12 @@ class TensorType(NamedTuple):
     requires_grad: bool
     axis: Optional[int]
 
+    @property
+    def cut(self) -> Optional[int]:
+        """The one dimension that follows the batch, also where its parts are not what the parts of a batch give."""
+        found = [i for i, size in enumerate(self.shape) if isinstance(size, BatchSize)]
+        return found[0] if len(found) == 1 else None
+
     def shape_at(self, batch: int) -> torch.Size:
         return torch.Size(size.at(batch) if isinstance(size, BatchSize) else size for size in self.shape)
 

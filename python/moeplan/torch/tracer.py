@@ -62,6 +62,7 @@ def trace_forward(model: nn.Module, arguments: Arguments, forward: Callable[...,
 
     def go(tape: _Tape) -> tuple[Any, Optional[Source]]:
         args, kwargs = tape.inputs
+        tape.runs_later = True
         return forward(*args, **kwargs), None
 
     return _traced(model, arguments, go)
@@ -98,6 +99,7 @@ class _Tape:
         self.calls: list[Call] = []
         self.model_ends = 0
         self.busy = False  # Calls that are made meanwhile are no part of the step.
+        self.runs_later = False  # The calls are to run again: what they do beside their outputs would be lost.
         self._stack = [""]  # Paths of the modules that are being called.
         self._paths = {id(module): path for path, module in reversed(list(model.named_modules()))}
         self._sources: dict[int, Source] = {id(one): Weight(name) for name, one in model.named_parameters()}
@@ -155,10 +157,15 @@ class _Tape:
         varies = any(self._varies(self._source_of(one, where)) for one in tensors)
         operations.check_function(name, where, args, kwargs, varies)
         if name in operations.ASIDE:
-            return function(*args, **kwargs)
+            return self._aside(name, function, args, kwargs, where)
         if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
             raise mismatch(where, "torch.autocast", "a model in one dtype, such as model.to(torch.bfloat16)")
-        mutates = operations.is_in_place(name) and bool(args) and isinstance(args[0], torch.Tensor)
+        told = operations.is_told_in_place(name, args, kwargs)
+        mutates = (operations.is_in_place(name) or told) and bool(args) and isinstance(args[0], torch.Tensor)
+        if told and not mutates:
+            raise mismatch(where, f"a call of {name} in place with its input by name", "the input as the first argument")
+        if mutates:
+            self._keep_values(args[0])
         quiet = operations.without_dropout(name, args, kwargs)
         encoded = self._encoded((args, kwargs), where)
         if quiet is None:
@@ -171,6 +178,19 @@ class _Tape:
             return result
         call = Call(len(self.calls), name, function, self._stack[-1], *encoded, mutates=mutates, random=quiet is not None)
         return self._add(call, tensors, args[0] if mutates else result, result)
+
+    def _aside(self, name: str, function: Any, args: Any, kwargs: dict[str, Any], where: str) -> Any:
+        before = args[0].requires_grad
+        result = function(*args, **kwargs)
+        if self.runs_later and (name in ("register_hook", "retain_grad") or args[0].requires_grad != before):
+            raise mismatch(where, f"a call of {name} on a tensor of the pass", "a forward pass that can run from its trace")
+        return result
+
+    def _keep_values(self, tensor: torch.Tensor) -> None:
+        """What was written to the memory of ``tensor``, which changes now, is compared as it was."""
+        memory = _memory(tensor)
+        for call in self.calls if self.first is None else ():
+            call.values = [one.detach().clone() if _memory(one) == memory else one for one in call.values]
 
     def refuse_unless_busy(self, function: type) -> None:
         if not self.busy:
@@ -205,12 +225,19 @@ class _Tape:
         call = Call(len(self.calls), path.rpartition(".")[2], module, path, *encoded, is_module=True, random=random)
         call.weights = [self._sources[id(one)].name for one in module.parameters() if id(one) in self._sources]
         call.mutates = bool(getattr(module, "inplace", False))
+        if call.mutates and not args:
+            raise mismatch(path, f"{type(module).__name__} in place with its input by name", "the input as the first argument")
+        if call.mutates:
+            self._keep_values(args[0])
+        kept = [(one, one._version) for one in module.buffers() if not one.is_inference()]
         if random:
             result = args[0] if call.mutates else args[0].clone()
         elif isinstance(module, MoELayer) and self.first is not None:
             result = self._part_of_known(call.index, path)
         else:
             result = original(module, *args, **kwargs)
+        if not isinstance(module, MoELayer) and any(one._version != version for one, version in kept):
+            raise mismatch(path, f"{type(module).__name__}, which changes its buffers", "modules that keep no state of their calls")
         return self._add(call, tensors, result, result)
 
     def _part_of_known(self, index: int, path: str) -> torch.Tensor:
@@ -227,9 +254,9 @@ class _Tape:
         outputs = flat_tensors(written)
         memory = {_memory(one) for one in read}
         call.grad_enabled = torch.is_grad_enabled()
-        call.varies = call.is_module or any(self._varies(one) for one in call.sources)
+        call.varies = call.is_module or call.random or any(self._varies(one) for one in call.sources)
         call.aliases = not call.mutates and bool(outputs) and all(_memory(one) in memory for one in outputs)
-        self._note_change(call)
+        self._note_change(call, read)
         if self.first is None:
             call.values = outputs
             call.outputs = [TensorType(tuple(one.shape), one.dtype, one.requires_grad, None) for one in outputs]
@@ -241,7 +268,7 @@ class _Tape:
         self._held.extend(outputs)
         return result
 
-    def _note_change(self, call: Call) -> None:
+    def _note_change(self, call: Call, read: list[torch.Tensor]) -> None:
         if not call.mutates:
             return
         changed = next(sources_of(call.args))
@@ -249,9 +276,8 @@ class _Tape:
         if isinstance(changed, (Weight, Constant, Given)):
             kind = {Weight: "a parameter", Constant: "a buffer", Given: "an input"}[type(changed)]
             raise mismatch(where, f"{call.name}, which changes {kind} in place", "operations that change none")
-        tensor = (self.calls[changed.call].values or [None])[changed.output] if self.first is None else None
-        if tensor is not None:
-            self._changed[_memory(tensor)] = call.index
+        if self.first is None:
+            self._changed[_memory(read[0])] = call.index
 
     def _source_of(self, tensor: torch.Tensor, where: str) -> Source:
         source = self._sources.get(id(tensor))
@@ -298,6 +324,7 @@ class _Tape:
         whole.kwargs = merged(whole.kwargs, call.kwargs, *batches)
         mixes = any(isinstance(leaf, ByBatch) for leaf in leaves((whole.args, whole.kwargs)))
         mixes = mixes or any(calls[one.call].mixes for one in _reads(whole) if not calls[one.call].varies)
+        mixes = mixes or self._moves_samples(whole)
         types = []
         for known, value, now in zip(whole.outputs, whole.values, outputs):
             shape = tuple(size_by_batch(*sizes, *batches) for sizes in zip(value.shape, now.shape))
@@ -313,6 +340,15 @@ class _Tape:
             types.append(known._replace(shape=shape, axis=cut[0] if cut and agrees else None))
         whole.outputs = types
         whole.mixes = mixes
+
+    def _moves_samples(self, call: Call) -> bool:
+        first = next(iter(call.sources), None)
+        if not isinstance(first, Read) or call.is_module or not isinstance(call.args, tuple) or not call.args:
+            return False
+        kind = self.first.calls[first.call].outputs[first.output]
+        return kind.axis is not None and operations.moves_samples(
+            call.name, call.args, call.kwargs, len(kind.shape), kind.axis
+        )
 
 
 def _reads(call: Call) -> list[Read]:
