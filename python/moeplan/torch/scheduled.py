@@ -39,8 +39,9 @@ def scheduled(model: torch.nn.Module, answer: Any, *, without: str | Sequence[st
 
     With ranges, the forward pass that wants gradients runs from a trace, which the first pass makes with inputs of such
     shapes (``moeplan.torch.capture`` says what a trace can hold, and takes the same names). It calls the modules that are one
-    operation, and their hooks; whatever else a forward pass reads or does, such as a setting, is that of the traced pass, and
-    weight gradients of modules that are several operations come at once. An MoELayer runs in parts as a whole; its statistics are those of the last part. Backward passes of parts take turns as well.
+    operation, and their hooks; what a forward pass reads beside tensors and numbers of its modules, or does beside what it
+    gives, is that of the traced pass. Weight gradients of modules that are several operations come at once. An MoELayer runs
+    in parts as a whole; its statistics are those of the last part. Backward passes of parts take turns as well.
 
     Raises InvalidInput, and changes nothing, for an id of a weight gradient or exchange that the model has not. The first
     forward pass raises for a module whose weight gradients cannot wait, and for a range that the model has not or that cannot
