@@ -119,11 +119,11 @@ def refusals(world):
     expect_raises(moeplan.InvalidInput, lambda: scheduled(runs.answer, without="nothing"), "without")
 
     ranges = answer_of(BESIDE, partitions=[{"first": "blocks.0.norm1", "last": "blocks.1.mlp.combine", "parts": 2, "timeS": 1}])
-    refused = expect_raises(moeplan.UnavailableHere, lambda: scheduled(ranges), "found 1 ranges of the forward pass")
-    assert refused.code == "UNIMPLEMENTED"
     for without in ("partition", ("partition", "weight-gradients")):
         with moeplan.torch.scheduled(model, ranges, without=without):
-            assert ("forward" in vars(model.norm)) == (without == "partition")
+            assert ("forward" in vars(model.norm)) == (without == "partition") and "forward" not in vars(model)
+    with moeplan.torch.scheduled(model, ranges, without="weight-gradients"):
+        assert "forward" in vars(model) and "forward" not in vars(model.norm)
     with moeplan.torch.scheduled(model, answer_of({"nothing.all_to_all1.dx": ["nothing.dw"]}), without="weight-gradients"):
         pass
     expect_untouched(model)
