@@ -250,6 +250,13 @@ def counted(net, x):
     return x
 
 
+class WholeBatch(nn.Module):
+    """Adds what has the size of one batch and is no input."""
+
+    def forward(self, x):
+        return x + torch.ones(4, 3, 6)
+
+
 REFUSED = {
     "conv": (lambda net, x: net.conv(x), {"conv": nn.Conv1d(3, 3, 1)}, "conv", "class Conv1d"),
     "norm": (lambda net, x: net.norm(x), {"norm": nn.BatchNorm1d(3)}, "norm", "class BatchNorm1d"),
@@ -272,6 +279,7 @@ REFUSED = {
         "model",
         "activation checkpointing",
     ),
+    "size": (lambda net, x: x + net.part(x), {"part": WholeBatch()}, "part", "RuntimeError with 2 samples"),
     "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu where tanh was"),
 }
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from moeplan.errors import mismatch
+from moeplan.errors import Error, mismatch
 from moeplan.torch import operations
 from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
@@ -75,7 +75,7 @@ def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Opti
     output, loss = whole.run(go)
     part = batch // 2
     if part > 0:
-        _Tape(model, part_of(inputs, batch, -part), part, whole).run(go)
+        _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
     for call in whole.calls:
         call.values = []
     kept = [*sources_of(output), *([] if loss is None else [loss])]
@@ -91,6 +91,17 @@ def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Opti
     )
 
 
+def _run_part(tape: _Tape, go: Callable[[_Tape], Any]) -> None:
+    try:
+        tape.run(go)
+    except Error:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        # The whole batch has run: something has its size that no input has brought.
+        expected = "calls that take part of the batch, too: sizes from the inputs, and tensors of the batch among them"
+        raise mismatch(tape.where, f"{type(error).__name__} with {tape.batch} samples ({error})", expected) from error
+
+
 class _Tape:
     """The calls of one run. ``first``: the tape of the whole batch, with which this one is compared."""
 
@@ -101,6 +112,7 @@ class _Tape:
         self.busy = False  # Calls that are made meanwhile are no part of the step.
         self.runs_later = False  # The calls are to run again: what they do beside their outputs would be lost.
         self._stack = [""]  # Paths of the modules that are being called.
+        self._failed = ""  # Of the innermost that has raised.
         self._paths = {id(module): path for path, module in reversed(list(model.named_modules()))}
         self._sources: dict[int, Source] = {id(one): Weight(name) for name, one in model.named_parameters()}
         self._sources.update({id(one): Given(i) for i, one in enumerate(flat_tensors(inputs))})
@@ -108,6 +120,11 @@ class _Tape:
         self._held: list[torch.Tensor] = []  # So that no other tensor gets the id of one that is known.
 
     # ---- A run.
+
+    @property
+    def where(self) -> str:
+        """What is called, or was where that has failed."""
+        return self._failed or self._stack[-1] or "model"
 
     def run(self, go: Callable[[_Tape], tuple[Any, Optional[Source]]]) -> tuple[Any, Optional[Source]]:
         """What ``go`` gives, with a Source for each tensor of the model's output; of a part nothing, without gradients."""
@@ -213,6 +230,9 @@ class _Tape:
             self._stack.append(path)
             try:
                 return original(module, *args, **kwargs)
+            except Exception:
+                self._failed = self._failed or path
+                raise
             finally:
                 self._stack.pop()
         with self._alone():
