@@ -279,6 +279,12 @@ REFUSED = {
         "model",
         "activation checkpointing",
     ),
+    "recomputed": (
+        lambda net, x: torch.utils.checkpoint.checkpoint(lambda y: net.linear(y) + 1, x, use_reentrant=False) * 2,
+        {},
+        "model",
+        "activation checkpointing",
+    ),
     "size": (lambda net, x: x + net.part(x), {"part": WholeBatch()}, "part", "RuntimeError with 2 samples"),
     "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu where tanh was"),
 }

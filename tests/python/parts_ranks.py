@@ -312,6 +312,11 @@ def other_passes(world):
             close(losses[1].detach(), losses[0].detach(), "loss", 1e-5)
             runs.compare(tolerance=1e-5)
         for model in runs.models:
+            norm = model.blocks[2].norm1
+            norm.forward = lambda x, norm=norm: 2 * type(norm).forward(norm, x)
+        close(runs.step(runs.planned, 3)[0], runs.step(runs.plain, 3)[0], "another forward", 1e-5)
+        for model in runs.models:
+            del model.blocks[2].norm1.forward
             model.eval()
         close(runs.planned(runs.text(1)).detach(), runs.plain(runs.text(1)).detach(), "evaluated", 1e-5)
 
@@ -415,8 +420,9 @@ def refusals(world):
     ):
         refused(cut(WHOLE), told, lambda model, calls=calls: patch(model.blocks[2], calls))
     refused(cut(WHOLE), "which changes its buffers", lambda model: setattr(model.blocks[2], "norm1", CountingNorm(8)))
-    recompute = lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=True)  # noqa: E731
-    refused(cut(WHOLE), "activation checkpointing", recompute=recompute)
+    for reentrant in (False, True):
+        recompute = lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant)  # noqa: B023, E731
+        refused(cut(WHOLE), "activation checkpointing", recompute=recompute)
     priority = {"gate": "BATCH_PRIORITIZED"}
     refused(cut(WHOLE), "BATCH_PRIORITIZED", layer_fields=priority)
 
@@ -427,6 +433,7 @@ def refusals(world):
     with moeplan.torch.scheduled(runs.planned, runs.answer):
         part = lambda: runs.planned(runs.text(1))  # noqa: E731
         expect_raises(moeplan.InvalidInput, lambda: moeplan.torch.side_by_side(world, part), "side_by_side")
+        expect_raises(moeplan.InvalidInput, lambda: runs.planned(torch.zeros(BATCH, 9).long()), "samples that are all alike")
         expect_raises(moeplan.InvalidInput, lambda: runs.planned(object()), "an argument of class object")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             expect_raises(moeplan.InvalidInput, part, "autocast")

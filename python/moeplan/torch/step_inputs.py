@@ -41,6 +41,13 @@ def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
     return mapped(cut, inputs)
 
 
+def are_alike(inputs: Any) -> bool:
+    """Whether there are several samples, each the same as the first."""
+    batch = batch_of(inputs)
+    cut = [one for one in flat_tensors(inputs) if one.dim() > 0 and one.shape[0] == batch]
+    return batch > 1 and all(bool((one == one[:1]).all()) for one in cut)
+
+
 def called(model: nn.Module, inputs: Inputs) -> Any:
     """What the model gives; inside of DistributedDataParallel, which would wait for gradients."""
     if isinstance(model, nn.parallel.DistributedDataParallel):

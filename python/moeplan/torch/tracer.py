@@ -21,7 +21,7 @@ from moeplan.torch import operations
 from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
-from moeplan.torch.step_inputs import Arguments, Inputs, Loss, batch_of, called, loss_of, part_of
+from moeplan.torch.step_inputs import Arguments, Inputs, Loss, are_alike, batch_of, called, loss_of, part_of
 from moeplan.torch.traced import (
     BatchSize,
     ByBatch,
@@ -65,6 +65,8 @@ def trace_forward(model: nn.Module, arguments: Arguments, forward: Callable[...,
         tape.runs_later = True
         return forward(*args, **kwargs), None
 
+    if are_alike(arguments):
+        raise mismatch("inputs", "samples that are all alike", "some that differ, as what mixes samples is seen from their values")
     return _traced(model, arguments, go)
 
 
@@ -217,6 +219,13 @@ class _Tape:
                 f"{kind}, {function.__name__}",
                 "functions and modules of PyTorch, whose calls can be seen, for this capture",
             )
+
+    def refuse_saved_tensor_hooks(self) -> None:
+        raise mismatch(
+            self._stack[-1] or "model",
+            "activation checkpointing, or other hooks for saved tensors",
+            "functions and modules of PyTorch that keep what they save, for this capture",
+        )
 
     def module(self, original: Any, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         if self.busy:
@@ -413,11 +422,18 @@ def _modules_through(tape: _Tape) -> Iterator[None]:
         tape.refuse_unless_busy(function)
         return apply_function.__get__(None, function)(*args, **kwargs)
 
+    def enter(hooks: Any) -> Any:
+        tape.refuse_saved_tensor_hooks()
+        return enter_hooks(hooks)
+
+    saved_tensors_hooks = torch.autograd.graph.saved_tensors_hooks
+    enter_hooks = saved_tensors_hooks.__enter__
     apply_function = inspect.getattr_static(torch.autograd.Function, "apply")
     with contextlib.ExitStack() as changes:
         _replace(changes, nn.Module, "__call__", call)
         _replace(changes, torch.Tensor, "__getitem__", index)
         _replace(changes, torch.autograd.Function, "apply", classmethod(apply))
+        _replace(changes, saved_tensors_hooks, "__enter__", enter)
         yield
 
 
