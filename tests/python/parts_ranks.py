@@ -439,8 +439,13 @@ def refusals(world):
             expect_raises(moeplan.InvalidInput, part, "autocast")
     runs.expect_close()
 
-    # A job that fails half way through goes on.
+    # A hook that comes later is told, too, and a job that fails half way through goes on.
     with moeplan.torch.scheduled(runs.planned, runs.answer):
+        runs.planned(runs.text(1)).backward()
+        later = runs.planned.blocks[2].register_forward_hook(lambda *_: None)
+        expect_raises(moeplan.InvalidInput, lambda: runs.planned(runs.text(1)), "found hooks")
+        later.remove()
+        runs.zero()
         fails = runs.planned.blocks[2].norm1.register_forward_pre_hook(lambda *_: 1 / 0)
         expect_raises(ZeroDivisionError, lambda: runs.planned(runs.text(1)), "division")
         fails.remove()
