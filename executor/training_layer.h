@@ -149,7 +149,7 @@ class TrainingLayer {
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const WeightsMemory& weights);
   // Tells the kernels of a pass where its weights are.
   static Status UseMemory(MoeLayer& layer, const WeightsMemory& weights);
-  // What each expert needs in a call of a dropless layer, or for a part. Collective over the stage.
+  // Counts the slots that each expert needs in a call of a dropless layer, or for a part. Collective over the stage.
   StatusOr<int> CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
                              const WeightsMemory& weights);
   LayerPlan PlanFor(Size size, std::optional<WholeBatch>& whole) const;

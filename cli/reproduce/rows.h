@@ -36,7 +36,7 @@ struct Figure {
 };
 void AddRow(v1::ReproducedTable& table, const Figure& figure);
 
-// What was chosen, or what is said to hold: a statement has no ratio.
+// A choice, or a statement that holds or does not: neither has a ratio.
 struct Choice {
   std::string name;
   std::string paper, ours;

@@ -27,7 +27,7 @@ constexpr double kMostGraphTokens = 1 << 30;
 constexpr int kMostDegree = 1 << 15, kMostRanks = 1 << 30;
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
-// What is computed: the forward pass, or one of the two gradients of an instruction with weights. An instruction
+// Names a pass over an instruction: forward, or to one of its two gradients where it has weights. An instruction
 // without weights has the first alone.
 enum class Side { kForward, kInputGradient, kWeightGradient };
 
@@ -42,7 +42,7 @@ struct Exchange {
   bool again = false;
 };
 
-// What an instruction does: a part of a transformer's block, a kernel of the MoE layer, or an exchange.
+// Says what an instruction does: a part of a transformer's block, a kernel of the MoE layer, or an exchange.
 struct StepWork {
   BlockWork block;
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
@@ -863,7 +863,7 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   return OkStatus();
 }
 
-// Where ranks share layers or sequences, the degrees must be those of a layout on nodes such as the profile's.
+// Places the ranks. Their degrees must be those of a layout on the profile's nodes if they share layers or sequences.
 StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
   const bool across = options.horizontal_contexts.value_or(false);
   const bool shares_experts = options.expert_sharding_parallel > 1;

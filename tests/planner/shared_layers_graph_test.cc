@@ -175,7 +175,7 @@ TEST(SharedLayersGraphTest, RanksHaveHeadsColumnsAndAPartOfTheVocabulary) {
   EXPECT_NEAR(*Find(graph, "layer0.out").time_s, product * 16 * 32, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.up").time_s, product * 32 * 32, 1e-15);
   EXPECT_NEAR(*Find(graph, "head").time_s, product * 32 * 50, 1e-15);
-  // Of the rows between blocks a rank has half, with sequence parallelism alone.
+  // With sequence parallelism alone a rank has half of the rows between blocks.
   EXPECT_EQ(Find(graph, "layer0.norm1").output_bytes, std::vector<double>{kRowsBytes / 2});
   EXPECT_EQ(Find(GraphOf(WithWholeRows()), "layer0.norm1").output_bytes, std::vector<double>{kRowsBytes});
 }

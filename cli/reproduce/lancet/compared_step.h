@@ -24,7 +24,7 @@ double Gain(const StepEnd& baseline, const StepEnd& planned);
 // The share of the baseline's exposed communication that is gone.
 double Cut(const StepEnd& baseline, const StepEnd& planned);
 
-// What is changed of a step before it is compared. One change at a time tells what a figure hangs on.
+// Changes a step before it is compared. One change at a time tells what a figure hangs on.
 struct StepChanges {
   bool contention = true;     // False: nothing slows anything else down.
   bool gradient_sums = true;  // False: dense gradients are not summed over the ranks.
@@ -58,7 +58,7 @@ struct ComparedStep {
 // The errors of PlanGraph. Requires what Changed does.
 StatusOr<ComparedStep> CompareStep(const TrainingGraph& graph, const Profile& profile, const StepChanges& changes = {});
 
-// What the instructions of that kind take together.
+// Sums the times of the instructions of that kind.
 double SumS(const TrainingGraph& graph, InstructionOp op);
 
 }  // namespace moeplan::cli

@@ -58,7 +58,8 @@ StatusOr<TrainingGraph> GraphOf(const MeasuredModel& of, const Gate& gate, const
                                   profile, notes);
 }
 
-// What one GPU computes alone takes as long in a cluster of any size. A gate has as many experts as the cluster.
+// Tells whether one GPU computes it alone, which takes as long in a cluster of any size. A gate has as many experts as
+// the cluster.
 bool IsOfOneGpu(const CostKey& key) {
   const auto* kernel = std::get_if<KernelKey>(&key);
   return kernel != nullptr && kernel->contention == Contention::kNone && kernel->kernel != Kernel::kGate;

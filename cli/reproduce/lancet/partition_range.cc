@@ -50,7 +50,8 @@ class Reach {
     }
   }
 
-  // What is tried reaches as far back and forth as it may, then less and less back and, for each of these, forth.
+  // Gives the ranges to try: they reach as far back and forth as they may, then less and less back and, for each of
+  // these, forth.
   std::vector<planner::CutRange> Ranges(double reach, int parts) const {
     std::vector<planner::CutRange> ranges;
     int from = 0;

@@ -139,7 +139,7 @@ class BatchInParts:
         self._handle = library.create("batch_create", layer._open(), tokens)
         self._free = weakref.finalize(self, library.function("batch_free"), self._handle)
         self._free.atexit = False
-        # Where the parts leave the weight gradients of experts, under a schedule; None before the first.
+        # Under a schedule the parts leave the weight gradients of experts here; None before the first part.
         self.left_to: tuple[Deferred | None, torch.Tensor | None] | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
