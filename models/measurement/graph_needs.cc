@@ -17,8 +17,7 @@ class Collector {
 
   std::vector<Need> Collect() {
     for (const Instruction& one : graph_.instructions) {
-      for (int parts = 1; parts <= (one.phase == Pass::kForward ? graph_.max_parts : 1); parts *= 2)
-        AddPart(one, parts);
+      for (int parts = 1; parts <= MostPartsOf(one, graph_.max_parts); parts *= 2) AddPart(one, parts);
       if (one.counts_bytes && HasGroup(one)) Add(CollectiveWork(one).key, *one.counts_bytes);
       for (const double bytes : one.output_bytes) smallest_copy_ = std::min(smallest_copy_, std::max(bytes, 1.0));
       for (const double bytes : one.output_bytes) largest_copy_ = std::max(largest_copy_, bytes);

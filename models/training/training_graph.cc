@@ -131,6 +131,7 @@ Status CheckInstruction(const Instruction& one, const std::string& at) {
   RETURN_IF_ERROR(CheckName(at + ".id", one.id));
   for (const std::string& tensor : one.inputs) RETURN_IF_ERROR(CheckName(at + ".inputs", tensor));
   for (const std::string& tensor : one.outputs) RETURN_IF_ERROR(CheckName(at + ".outputs", tensor));
+  if (!one.forward.empty()) RETURN_IF_ERROR(CheckName(at + ".forward", one.forward));
   RETURN_IF_ERROR(CheckNumbers(one, at));
   if (!CollectiveOf(one.op) && !one.time_s && one.part_times_s.empty()) {
     return Bad(at + ".timeS", "nothing", "its time in seconds, because only collectives are in a profile");
@@ -159,6 +160,20 @@ Status CheckIds(const TrainingGraph& graph) {
     const auto other = places.find(WithoutPart(graph.instructions[i].id));
     if (other == places.end()) continue;
     return Bad(At(graph, i) + ".id", "the name of a part of " + At(graph, other->second), "another id");
+  }
+  return OkStatus();
+}
+
+Status CheckForwards(const TrainingGraph& graph) {
+  Places places;
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    const Instruction& one = graph.instructions[i];
+    places.emplace(one.id, i);
+    if (one.forward.empty()) continue;
+    if (one.phase != Pass::kBackward) return Bad(At(graph, i) + ".forward", one.forward, "none in phase FORWARD");
+    const auto forward = places.find(one.forward);
+    if (forward != places.end() && graph.instructions[forward->second].phase == Pass::kForward) continue;
+    return Bad(At(graph, i) + ".forward", one.forward, "the id of an instruction before it in phase FORWARD");
   }
   return OkStatus();
 }
@@ -264,12 +279,27 @@ Status ValidateTrainingGraph(const TrainingGraph& graph) {
     RETURN_IF_ERROR(CheckInstruction(graph.instructions[i], At(graph, i)));
   }
   RETURN_IF_ERROR(CheckIds(graph));
+  RETURN_IF_ERROR(CheckForwards(graph));
   ASSIGN_OR_RETURN(const Places by_tensor, ProducersByTensor(graph));
   return CheckOrder(graph, by_tensor);
 }
 
 std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph) {
   return ProducersOf(graph, *ProducersByTensor(graph));
+}
+
+std::vector<int> ForwardsOf(const TrainingGraph& graph) {
+  Places places;
+  std::vector<int> forwards;
+  for (const Instruction& one : graph.instructions) {
+    places.emplace(one.id, static_cast<int>(forwards.size()));
+    forwards.push_back(one.forward.empty() ? -1 : places.at(one.forward));
+  }
+  return forwards;
+}
+
+int MostPartsOf(const Instruction& one, int max_parts) {
+  return one.phase == Pass::kForward || !one.forward.empty() ? max_parts : 1;
 }
 
 }  // namespace moeplan

@@ -54,6 +54,7 @@ struct Instruction {
   std::optional<double> time_s;      // Uncut.
   std::vector<double> part_times_s;  // One part of k = 1, 2, ...
   std::vector<std::string> inputs, outputs;
+  std::string forward;  // Of a backward instruction that is cut where this forward one is: its id.
   bool weight_gradient = false;
   GateKind gate = GateKind::kTopK;  // Of a kGate.
   std::optional<double> bytes;      // Of a collective, and the next two.
@@ -98,11 +99,17 @@ Work CollectiveWork(const Instruction& one, int parts = 1);
 // OK, or kInvalidInput naming the instruction by place and id: an id that is empty, too long, given twice or reads as
 // a part of another ("x#1" beside "x"); a tensor without a name or with two producers; an instruction that reads what
 // only later ones produce (or what depends on itself: a cycle); a number that is not finite, negative or out of range;
-// a compute instruction without a time; a weight gradient that is a collective; a stream, work or sizes of outputs that
-// the instruction cannot have.
+// a compute instruction without a time; a weight gradient that is a collective; a stream, work, sizes of outputs or
+// forward instruction that the instruction cannot have.
 Status ValidateTrainingGraph(const TrainingGraph& graph);
 
 // The producers of what each instruction reads, ascending, each once. Requires a validated graph.
 std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph);
+
+// The place of the forward instruction that each is the way back of; -1 where it is of none. Requires a validated graph.
+std::vector<int> ForwardsOf(const TrainingGraph& graph);
+
+// The most parts that an instruction is ever cut in: ranges are of the forward pass, and of its way back.
+int MostPartsOf(const Instruction& one, int max_parts);
 
 }  // namespace moeplan

@@ -9,9 +9,6 @@
 namespace moeplan::planner {
 namespace {
 
-// Parts that an instruction may be cut in: ranges are of the forward pass.
-int MostParts(const Instruction& one, int max_parts) { return one.phase == Pass::kForward ? max_parts : 1; }
-
 class Timer {
  public:
   Timer(const TrainingGraph& graph, const Profile* profile) : graph_(graph) {
@@ -21,7 +18,7 @@ class Timer {
   StatusOr<std::vector<double>> PartsOf(int i) {
     const Instruction& one = graph_.instructions[i];
     std::vector<double> part_s;
-    for (int k = 1; k <= MostParts(one, graph_.max_parts); ++k) {
+    for (int k = 1; k <= MostPartsOf(one, graph_.max_parts); ++k) {
       const std::optional<double> known_s = KnownPartS(one, k);
       if (!known_s) RETURN_IF_ERROR(CheckPriceable(i, k));
       part_s.push_back(known_s ? *known_s : ProfileS(one, k));
@@ -70,7 +67,7 @@ class Timer {
 
 bool NeedsProfile(const TrainingGraph& graph) {
   for (const Instruction& one : graph.instructions) {
-    for (int k = 1; k <= MostParts(one, graph.max_parts); ++k) {
+    for (int k = 1; k <= MostPartsOf(one, graph.max_parts); ++k) {
       if (!KnownPartS(one, k)) return true;
     }
   }

@@ -26,6 +26,7 @@ StatusOr<Instruction> InstructionFromProto(const v1::Instruction& message, std::
   one.part_times_s.assign(message.part_times_s().begin(), message.part_times_s().end());
   one.inputs.assign(message.inputs().begin(), message.inputs().end());
   one.outputs.assign(message.outputs().begin(), message.outputs().end());
+  one.forward = message.forward();
   one.weight_gradient = message.weight_gradient();
   ASSIGN_OR_RETURN(one.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
   if (message.has_bytes()) one.bytes = message.bytes();
@@ -53,6 +54,7 @@ v1::Instruction ToProto(const Instruction& one) {
   message.mutable_part_times_s()->Assign(one.part_times_s.begin(), one.part_times_s.end());
   message.mutable_inputs()->Assign(one.inputs.begin(), one.inputs.end());
   message.mutable_outputs()->Assign(one.outputs.begin(), one.outputs.end());
+  if (!one.forward.empty()) message.set_forward(one.forward);
   message.set_weight_gradient(one.weight_gradient);
   message.set_gate(EnumToProto<v1::Gate::Kind>(one.gate));
   if (one.bytes) message.set_bytes(*one.bytes);
