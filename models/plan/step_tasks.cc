@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "models/check.h"
@@ -37,6 +38,9 @@ std::vector<Work> PartWork(const Instruction& one, int parts, bool with_kernels)
   return work;
 }
 
+// The way back of a range, among `ranges` ranges and as many ways back.
+int WayBackOf(int range, size_t ranges) { return range + static_cast<int>(ranges); }
+
 // ---- From the names of an answer.
 
 Status Bad(const std::string& where, const std::string& found, std::string_view expected) {
@@ -67,6 +71,7 @@ class Reader {
       std::fill(parts_.begin() + first, parts_.begin() + last + 1, one.parts);
       std::fill(range_of_.begin() + first, range_of_.begin() + last + 1, static_cast<int>(i));
     }
+    ReadWaysBack(plan);
     return OkStatus();
   }
 
@@ -91,6 +96,18 @@ class Reader {
   int PlaceOf(const std::string& id) const {
     const auto found = places_.find(id);
     return found == places_.end() ? -1 : found->second;
+  }
+
+  // What goes back over a range is cut along with it, but for weight gradients that cover an all-to-all.
+  void ReadWaysBack(const LancetAnswer& plan) {
+    std::unordered_set<std::string_view> whole;
+    for (const auto& moved : plan.weight_gradients) whole.insert(moved.instruction);
+    const std::vector<int> forwards = ForwardsOf(graph_);
+    for (size_t i = 0; i < forwards.size(); ++i) {
+      if (forwards[i] < 0 || range_of_[forwards[i]] < 0 || whole.contains(graph_.instructions[i].id)) continue;
+      parts_[i] = parts_[forwards[i]];
+      range_of_[i] = WayBackOf(range_of_[forwards[i]], ranges_.size());
+    }
   }
 
   std::optional<StepLaunch> LaunchOf(const std::string& name) const {
@@ -165,8 +182,13 @@ class StepTaskBuilder::Tape {
 
   StepTasks Build(std::span<const StepLaunch> launches) {
     for (const StepLaunch& launch : launches) {
+      const int forward = builder_.forwards_[launch.instruction];
+      if (forward >= 0 && launch.parts > 1) {
+        range_of_[launch.instruction] = WayBackOf(range_of_[forward], ranges_.size());
+      }
       if (HasCounts(launch)) AddCounts(launch);
       AddPart(launch);
+      if (At(launch.instruction).phase == Pass::kBackward) continue;
       const int range = range_of_[launch.instruction];
       if (range >= 0 && --to_launch_[range] == 0) AddJoins(ranges_[range]);
     }
@@ -177,8 +199,9 @@ class StepTaskBuilder::Tape {
   const Instruction& At(int i) const { return graph_.instructions[i]; }
 
   bool HasCounts(const StepLaunch& launch) const {
-    return launch.parts > 1 && At(launch.instruction).counts_bytes && HasGroup(At(launch.instruction)) &&
-           *At(launch.instruction).group_size > 1 && ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
+    const Instruction& one = At(launch.instruction);
+    return launch.parts > 1 && one.phase == Pass::kForward && one.counts_bytes && HasGroup(one) &&
+           *one.group_size > 1 && ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
   }
 
   // Finds the tasks that the launch waits for: the same part inside its range; outside, what was put together or else
@@ -257,7 +280,7 @@ class StepTaskBuilder::Tape {
   const TrainingGraph& graph_;
   const std::span<const StepRange> ranges_;
   const bool with_kernels_;
-  std::vector<int> range_of_;                  // Of each instruction; -1: not cut.
+  std::vector<int> range_of_;                  // Of each instruction: its range or way back; -1: not cut.
   std::vector<std::vector<TaskId>> launched_;  // Of each instruction: its parts.
   std::vector<TaskId> join_;                   // Of each instruction; -1: none.
   std::vector<int> to_launch_;                 // Of each range: the launches still to come.
@@ -283,7 +306,10 @@ std::vector<StepLaunch> GivenOrder(const TrainingGraph& graph) {
 }
 
 StepTaskBuilder::StepTaskBuilder(const TrainingGraph& graph)
-    : graph_(graph), producers_(ProducersOf(graph)), last_reader_(graph.instructions.size()) {
+    : graph_(graph),
+      producers_(ProducersOf(graph)),
+      forwards_(ForwardsOf(graph)),
+      last_reader_(graph.instructions.size()) {
   std::unordered_map<std::string_view, int*> readers;
   for (size_t i = 0; i < graph.instructions.size(); ++i) {
     const Instruction& one = graph.instructions[i];

@@ -11,7 +11,9 @@
 //                  outside it are put together (Instruction::output_bytes)
 //
 // Cutting along the batch takes nothing, because parts are views of what they are cut from; neither does what the
-// backward pass reads, which is written part beside part. Values only; pure.
+// backward pass reads, which is written part beside part. What goes back over a range (Instruction::forward) is cut
+// along with it, but for weight gradients that cover an all-to-all, and has no boundaries: rows go back where they came
+// from, and parts of gradients are written beside each other. Values only; pure.
 #pragma once
 
 #include <optional>
@@ -76,7 +78,7 @@ class StepTaskBuilder {
   explicit StepTaskBuilder(const TrainingGraph& graph);
 
   // Requires ranges in the given order that do not overlap, and launches in an order in which producers come first,
-  // each part once. Tasks that compute are without their kernels where nobody is to run them.
+  // each part once, and of backward instructions in parts those alone whose forward ones are in a range. Tasks that compute are without their kernels where nobody is to run them.
   StepTasks Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches,
                   bool with_kernels = true) const;
 
@@ -91,6 +93,7 @@ class StepTaskBuilder {
   class Tape;
   const TrainingGraph& graph_;
   std::vector<std::vector<int>> producers_;
+  std::vector<int> forwards_;                  // Of each instruction; -1: it is the way back of none.
   std::vector<std::vector<int>> last_reader_;  // Of each output of each instruction, in the forward pass; -1: none.
   bool has_boundaries_ = false;
 };

@@ -1,9 +1,11 @@
 #include "planner/lancet/cut_ranges.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "planner/lancet/axes.h"
+#include "planner/lancet/way_back.h"
 
 namespace moeplan::planner {
 namespace {
@@ -97,12 +99,13 @@ class GrowingRange {
 class RunSearch {
  public:
   RunSearch(const TimedGraph& graph, const std::vector<int>& borders, double launches_each, StepTimeline& timeline,
-            Reach& reach)
+            Reach& reach, WayBack& way_back)
       : graph_(graph),
         borders_(borders),
         launches_each_(launches_each),
         timeline_(timeline),
         reach_(reach),
+        way_back_(way_back),
         best_(borders.size()) {}
 
   void Run(std::stop_token cancelled, CutSearchOutcome& outcome) {
@@ -115,7 +118,7 @@ class RunSearch {
 
  private:
   struct Choice {
-    double rest_s = 0;  // From here to the end of the run.
+    double rest_s = 0;  // From here to the end of the run, with what cutting adds to the way back.
     CutRange range;     // parts 1: left as it is.
     size_t to = 0;
   };
@@ -136,19 +139,30 @@ class RunSearch {
   // The launches played.
   double Try(size_t from, const std::vector<int>& ends, int parts, double budget, CutSearchOutcome& outcome) {
     GrowingRange range(graph_, timeline_, borders_[from], parts);
+    const double launches_before = way_back_.launches();
+    const auto launches = [&] { return range.launches() + way_back_.launches() - launches_before; };
     size_t to = from;
     for (const int end : ends) {
       while (borders_[to] < end) ++to;
-      const double to_beat_s = best_[from].rest_s * (1 - kRounding);
-      if (range.GrowTo(end) * (1 - kRounding) + best_[to].rest_s < to_beat_s) {
-        const double time_s = range.TimeS(), total_s = time_s + best_[to].rest_s;
+      const double to_beat_s = best_[from].rest_s - kRounding * std::abs(best_[from].rest_s);
+      const double least_back_s = parts > 1 ? way_back_.LeastAddedS(borders_[from], end - 1, parts) : 0;
+      const double floor_s = range.GrowTo(end) * (1 - kRounding) + least_back_s - kRounding * std::abs(least_back_s);
+      if (floor_s + best_[to].rest_s < to_beat_s) {
+        const double time_s = range.TimeS();
+        const double back_s = BackS(borders_[from], end - 1, parts);
+        const double total_s = time_s + back_s + best_[to].rest_s;
         if (total_s < to_beat_s) best_[from] = {total_s, {borders_[from], end - 1, parts, time_s}, to};
       }
-      if (range.launches() < budget || end == ends.back()) continue;
+      if (launches() < budget || end == ends.back()) continue;
       if (parts > 1) outcome.all_ranges = false;  // Longer uncut stretches would only make sums finer.
       break;
     }
-    return range.launches();
+    return launches();
+  }
+
+  double BackS(int first, int last, int parts) {
+    if (parts == 1) return 0;
+    return way_back_.AddedS(first, last, parts).value_or(std::numeric_limits<double>::infinity());
   }
 
   const TimedGraph& graph_;
@@ -156,6 +170,7 @@ class RunSearch {
   const double launches_each_;
   StepTimeline& timeline_;
   Reach& reach_;
+  WayBack& way_back_;
   std::vector<Choice> best_;  // Of each border.
 };
 
@@ -206,8 +221,10 @@ CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, s
   for (const auto& borders : runs) starts += borders.size() - 1;
   StepTimeline timeline(graph);
   Reach reach(graph);
+  WayBack way_back(graph);
+  const double launches_each = budget_launches / static_cast<double>(starts);
   for (auto borders = runs.rbegin(); borders != runs.rend(); ++borders) {
-    RunSearch(graph, *borders, budget_launches / static_cast<double>(starts), timeline, reach).Run(cancelled, outcome);
+    RunSearch(graph, *borders, launches_each, timeline, reach, way_back).Run(cancelled, outcome);
   }
   std::ranges::sort(outcome.ranges, {}, &CutRange::first);
   return outcome;
@@ -216,9 +233,11 @@ CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, s
 std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most, const std::stop_token& cancelled) {
   std::vector<CutRange> ranges;
   Reach reach(graph);
+  WayBack way_back(graph);
   for (const std::vector<int>& borders : GroupBorders(graph)) {
     for (size_t from = 0; from + 1 < borders.size(); ++from) {
       for (const int end : reach.Ends(borders, from)) {
+        if (!way_back.AddedS(borders[from], end - 1, 1)) continue;
         for (int parts = 2; parts <= graph.max_parts; ++parts) {
           if (ranges.size() == most || cancelled.stop_requested()) return {};
           ranges.push_back({borders[from], end - 1, parts, RangeS(graph, borders[from], end - 1, parts)});

@@ -1,5 +1,6 @@
 #include "planner/lancet/judge.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -46,9 +47,11 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
     if (!best || judged->played.total_s < best->played.total_s * (1 - kNoGain)) best = std::move(judged);
   }
   MOEPLAN_CHECK(best.has_value());
-  // Without contention and boundaries the search has compared all that there is.
+  // Without these the search has compared all that there is.
   const bool has_boundaries = builder_.has_boundaries() && pricer_.prices_boundaries();
-  if (pricer_.has_contention() || has_boundaries) Refine(*best, cancelled);
+  const bool has_ways_back =
+      std::ranges::any_of(timed_.instructions, [](const TimedInstruction& one) { return one.forward >= 0; });
+  if (pricer_.has_contention() || has_boundaries || has_ways_back) Refine(*best, cancelled);
   return *std::move(best);
 }
 

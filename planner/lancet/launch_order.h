@@ -1,8 +1,9 @@
 // The launch order of a training step after Lancet's two passes.
 //
-// Ranges stand where they stood, cut into stages. A weight gradient that is to cover an all-to-all is launched right
-// after it (Lancet §4.2); what it still needs is launched just before it, what needs it as soon as it can be.
-// Everything else keeps its place. Pure functions.
+// Ranges stand where they stood, cut into stages, and so do their ways back (planner/lancet/way_back.h). A weight
+// gradient that is to cover an all-to-all is launched right after it (Lancet §4.2), or after its first part; what it
+// still needs is launched just before it, what needs it as soon as it can be. Everything else keeps its place. Pure
+// functions.
 #pragma once
 
 #include <optional>

@@ -49,6 +49,10 @@ PaperPlan PlanOfPaper(const TimedGraph& graph, const LancetPasses& passes, doubl
     plan.places.clear();
     order = LaunchOrder(graph, plan.ranges, plan.places);
   }
+  if (!order) {  // Ranges whose ways back wait for each other, which the paper has none of.
+    plan.ranges.clear();
+    order = LaunchOrder(graph, plan.ranges, plan.places);
+  }
   plan.order = *std::move(order);
   plan.time_s = EndS(graph, plan.order);
   return plan;

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -28,16 +27,21 @@ struct CutRange {
   friend bool operator==(const CutRange&, const CutRange&) = default;
 };
 
+inline constexpr int kNoRange = -1;
+
 struct PartLaunch {
   int instruction = 0;
   int part = 0, parts = 1;
-  int range_first = std::numeric_limits<int>::max();  // First instruction of its range, where it is cut.
+  int range_first = kNoRange;  // The first instruction of its range, or of the way back of that, where it is cut.
 };
 
 class StepTimeline {
  public:
   explicit StepTimeline(const TimedGraph& graph)
-      : graph_(graph), whole_end_s_(graph.size(), 0), part_end_s_(size_t(graph.size()) * graph.max_parts, 0) {}
+      : graph_(graph),
+        whole_end_s_(graph.size(), 0),
+        part_end_s_(size_t(graph.size()) * graph.max_parts, 0),
+        range_of_(graph.size(), kNoRange) {}
 
   // When the streams are free.
   struct Streams {
@@ -53,12 +57,14 @@ class StepTimeline {
     double& free_s = streams_[one.stream];
     double start_s = free_s;
     for (const int producer : one.producers) {
-      const double ready_s = producer >= launch.range_first ? PartEndS(producer, launch.part) : whole_end_s_[producer];
+      const bool together = launch.parts > 1 && range_of_[producer] == launch.range_first;
+      const double ready_s = together ? PartEndS(producer, launch.part) : whole_end_s_[producer];
       if (ready_s > start_s) start_s = ready_s;
     }
     free_s = start_s + one.part_s[launch.parts - 1];
     PartEndS(launch.instruction, launch.part) = free_s;
     whole_end_s_[launch.instruction] = free_s;  // Of the parts queued so far; they share a stream.
+    range_of_[launch.instruction] = launch.range_first;
   }
 
   const Streams& streams() const { return streams_; }
@@ -66,6 +72,11 @@ class StepTimeline {
   // read.
   void Rewind() { streams_ = Streams(); }
   void Rewind(const Streams& streams) { streams_ = streams; }
+  // Goes back to the start, and those are as never queued.
+  void Forget(std::span<const int> instructions) {
+    Rewind();
+    for (const int i : instructions) whole_end_s_[i] = 0, range_of_[i] = kNoRange;
+  }
 
  private:
   double& PartEndS(int instruction, int part) { return part_end_s_[size_t(instruction) * graph_.max_parts + part]; }
@@ -74,6 +85,7 @@ class StepTimeline {
   Streams streams_;
   std::vector<double> whole_end_s_;  // Of the last part queued.
   std::vector<double> part_end_s_;
+  std::vector<int> range_of_;  // The range_first of the last launch.
 };
 
 // The end of the last launch. Requires an order in which producers come first, part by part within a range.
@@ -82,5 +94,10 @@ double EndS(const TimedGraph& graph, std::span<const PartLaunch> order);
 // The launches of a range: by stages of all that runs consecutively on one stream, within a stage part by part (Lancet
 // §5.3, figure 9). Appended to `order`.
 void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<PartLaunch>& order);
+
+// The same of instructions that need not be neighbours, such as the way back of a range. Requires at least one, and an
+// ascending order.
+void AppendParts(const TimedGraph& graph, std::span<const int> instructions, int parts,
+                 std::vector<PartLaunch>& order);
 
 }  // namespace moeplan::planner

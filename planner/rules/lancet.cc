@@ -105,10 +105,12 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
   double cut_s = 0;
   for (const CutRange& range : schedule.ranges) cut_s += range.time_s;
   const CutRange& first = schedule.ranges.front();
+  const bool both_ways =
+      std::ranges::any_of(graph.instructions, [](const Instruction& one) { return !one.forward.empty(); });
   return StrCat(Counted(schedule.ranges.size(), "range", "ranges"), " of the forward pass ",
                 schedule.ranges.size() == 1 ? "is" : "are", " cut, the first from ", graph.instructions[first.first].id,
                 " to ", graph.instructions[first.last].id, " in ", first.parts, " parts; cut they take ",
-                Milliseconds(cut_s), ".");
+                Milliseconds(cut_s), both_ways ? ", and what goes back over them is cut, too." : ".");
 }
 
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {

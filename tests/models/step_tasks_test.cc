@@ -103,6 +103,61 @@ TEST(StepTasksTest, PartsWaitForPartsAndBoundariesAreTasks) {
   EXPECT_EQ(tasks->tasks.size(), kCutOrder.size() + 4 + 1);
 }
 
+// The layer and the way back over its exchange and experts, with a gradient of weights that may cover an exchange.
+TrainingGraph ThereAndBack() {
+  TrainingGraph graph = Layer();
+  const auto add = [&](const std::string& id, InstructionOp op, const std::string& input, const std::string& forward) {
+    Instruction& one = graph.instructions.emplace_back(Make(id, op, {input}));
+    one.phase = Pass::kBackward;
+    one.forward = forward;
+    one.output_bytes = {1024};
+  };
+  add("combine.dx", InstructionOp::kCombine, "norm.y", "combine");
+  add("back.dx", InstructionOp::kAllToAll, "combine.dx.y", "back");
+  add("experts.dx", InstructionOp::kExpert, "back.dx.y", "experts");
+  add("experts.dw", InstructionOp::kExpert, "back.dx.y", "experts");
+  add("there.dx", InstructionOp::kAllToAll, "experts.dx.y", "there");
+  add("x.dx", InstructionOp::kMatmul, "there.dx.y", "x");
+  graph.instructions[10].weight_gradient = true;
+  return graph;
+}
+
+std::vector<std::string> CutOrderAnd(std::vector<std::string> back) {
+  back.insert(back.begin(), kCutOrder.begin(), kCutOrder.end());
+  return back;
+}
+
+TEST(StepTasksTest, WhatGoesBackOverARangeIsCutAlongWithIt) {
+  const TrainingGraph graph = ThereAndBack();
+  const std::vector<std::string> order =
+      CutOrderAnd({"combine.dx#1", "combine.dx#2", "back.dx#1", "back.dx#2", "experts.dx#1", "experts.dw#1",
+                   "experts.dx#2", "experts.dw#2", "there.dx#1", "there.dx#2", "x.dx"});
+  const auto tasks = BuildStepTasks(graph, CutInTwo(CutAxis::kSamples, "dispatch", "combine", order));
+  ASSERT_TRUE(tasks.ok()) << tasks.status().message();
+  EXPECT_THAT(Before(*tasks, "combine.dx#1"), ElementsAre("norm"));
+  EXPECT_THAT(Before(*tasks, "back.dx#2"), ElementsAre("combine.dx#2"));
+  EXPECT_THAT(Before(*tasks, "experts.dw#1"), ElementsAre("back.dx#1"));
+  EXPECT_THAT(Before(*tasks, "x.dx"), ElementsAre("there.dx#2"));
+  EXPECT_EQ(StepOf(*tasks, "back.dx#1").work.at(0).size, 2048);
+  EXPECT_EQ(StepOf(*tasks, "experts.dw#2").time_s, 4);
+  // Rows go back where they came from: nobody counts them, and nothing is put together.
+  EXPECT_EQ(tasks->tasks.size(), order.size() + 4 + 1);
+}
+
+TEST(StepTasksTest, AWeightGradientThatCoversAnAllToAllStaysWhole) {
+  const TrainingGraph graph = ThereAndBack();
+  LancetAnswer plan = CutInTwo(CutAxis::kSamples, "dispatch", "combine",
+                               CutOrderAnd({"combine.dx#1", "combine.dx#2", "back.dx#1", "back.dx#2", "experts.dx#1",
+                                            "experts.dx#2", "there.dx#1", "experts.dw", "there.dx#2", "x.dx"}));
+  plan.weight_gradients = {{"experts.dw", "there.dx"}};
+  const auto tasks = BuildStepTasks(graph, plan);
+  ASSERT_TRUE(tasks.ok()) << tasks.status().message();
+  EXPECT_THAT(Before(*tasks, "experts.dw"), ElementsAre("back.dx#2"));  // The last of its parts.
+  EXPECT_EQ(StepOf(*tasks, "experts.dw").time_s, 8);
+  plan.order.back() = "x.dx#1";  // Which no range cuts.
+  EXPECT_THAT(BuildStepTasks(graph, plan).status().message(), HasSubstr("x.dx#1"));
+}
+
 TEST(StepTasksTest, ACutAlongTheCapacitySendsNoCounts) {
   const TrainingGraph graph = Layer();
   const auto tasks = BuildStepTasks(graph, CutInTwo(CutAxis::kCapacity, "there", "back",

@@ -22,13 +22,6 @@ int PartOf(const std::string& launch) {
 }
 std::string IdOf(const std::string& launch) { return launch.substr(0, launch.find('#')); }
 
-// The range of each instruction; where there is none, one of no parts but the whole that starts nowhere.
-std::vector<PlainSchedule::Range> RangeOfEach(const std::vector<PlainSchedule::Range>& ranges, int instructions) {
-  std::vector<PlainSchedule::Range> each(instructions, {.first = -1, .last = -1, .parts = 1});
-  for (const auto& range : ranges) std::fill(each.begin() + range.first, each.begin() + range.last + 1, range);
-  return each;
-}
-
 }  // namespace
 
 LancetChecker::LancetChecker(const json& graph) : graph_(graph) {
@@ -40,6 +33,7 @@ LancetChecker::LancetChecker(const json& graph) : graph_(graph) {
     ops_.push_back(one.at("op"));
     forward_.push_back(one.value("phase", "FORWARD") == "FORWARD");
     weight_gradient_.push_back(one.value("weightGradient", false));
+    forward_of_.push_back(one.contains("forward") ? by_id_.at(one.at("forward")) : -1);
     for (const std::string& tensor : one.value("outputs", std::vector<std::string>())) produced_by[tensor] = i;
     const std::vector<double> listed = one.value("partTimesS", std::vector<double>());
     const double whole_s = one.contains("timeS") ? one["timeS"].get<double>() : listed.at(0);
@@ -73,10 +67,24 @@ bool LancetChecker::Depends(int later, int earlier) const {
   return reaches(later);
 }
 
+std::vector<PlainSchedule::Range> LancetChecker::RangeOfEach(const PlainSchedule& schedule) const {
+  std::vector<PlainSchedule::Range> each(size(), {.first = -1, .last = -1, .parts = 1});
+  for (const auto& range : schedule.ranges) {
+    std::fill(each.begin() + range.first, each.begin() + range.last + 1, range);
+  }
+  for (const std::string& launch : schedule.order) {
+    const int i = by_id_.at(IdOf(launch));
+    if (Forward(i) || PartOf(launch) == 0) continue;
+    each[i] = each[forward_of_[i]];
+    each[i].first += size();  // Another than the range itself.
+  }
+  return each;
+}
+
 PlainSchedule LancetChecker::Given() const { return Build({}, std::vector<int>(size(), -1)); }
 
 double LancetChecker::ReplayS(const PlainSchedule& schedule) const {
-  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule.ranges, size());
+  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule);
   struct Launched {
     int instruction, part;
   };
@@ -162,6 +170,20 @@ bool LancetChecker::LooksAtWholeBatch(int i) const {
   return Op(i) == "GATE" && (gate == "BATCH_PRIORITIZED" || gate == "EXPERT_CHOICE");
 }
 
+bool LancetChecker::WayBackMayBeCut(int first, int last) const {
+  for (int between = 0; between < size(); ++between) {
+    if (GoesBackOver(between, first, last)) continue;
+    bool needs = false, needed = false;
+    for (int i = 0; i < size(); ++i) {
+      if (!GoesBackOver(i, first, last)) continue;
+      needs = needs || Depends(between, i);
+      needed = needed || Depends(i, between);
+    }
+    if (needs && needed) return false;
+  }
+  return true;
+}
+
 bool LancetChecker::OnBorders(int first, int last) const {
   const double group_s = graph_.value("groupS", 0.0);
   std::set<int> starts, ends;
@@ -187,7 +209,7 @@ bool LancetChecker::MayBeCut(int first, int last) const {
   }
   const double most_s = graph_.value("maxRangeS", 0.0);
   if (most_s > 0 && sum_s > most_s * (1 + 1e-12)) return false;
-  return OnBorders(first, last) && AxesFit(first, last);
+  return OnBorders(first, last) && AxesFit(first, last) && WayBackMayBeCut(first, last);
 }
 
 bool LancetChecker::MayRunBeside(int gradient, int exchange) const {
@@ -203,7 +225,6 @@ std::string LancetChecker::Complaint(const json& answer) const {
   }
   const json& lancet = answer.at("rules").at("lancet");
   PlainSchedule schedule;
-  std::vector<std::string> expected;
   int end = 0;
   for (const json& one : lancet.at("partitions")) {
     const int first = by_id_.at(one.at("first")), last = by_id_.at(one.at("last")), parts = one.at("parts");
@@ -213,7 +234,9 @@ std::string LancetChecker::Complaint(const json& answer) const {
     end = last + 1;
     schedule.ranges.push_back({first, last, parts});
     PlainSchedule alone = Build({schedule.ranges.back()}, std::vector<int>(size(), -1));
-    std::erase_if(alone.order, [&](const std::string& launch) { return launch.find('#') == std::string::npos; });
+    std::erase_if(alone.order, [&](const std::string& launch) {
+      return PartOf(launch) == 0 || !Forward(by_id_.at(IdOf(launch)));
+    });
     json only = graph_;  // What comes from outside is there.
     for (int i = 0; i < size(); ++i) {
       if (i < first || i > last) only["instructions"][i]["outputs"] = json::array();
@@ -222,12 +245,6 @@ std::string LancetChecker::Complaint(const json& answer) const {
     if (!Near(range_only.ReplayS(alone), one.at("timeS"))) return name + ": another timeS";
   }
   for (const json& launch : lancet.at("order")) schedule.order.push_back(launch);
-  for (const auto& launch : Build(schedule.ranges, std::vector<int>(size(), -1)).order) expected.push_back(launch);
-  std::vector<std::string> found = schedule.order;
-  std::ranges::sort(expected);
-  std::ranges::sort(found);
-  if (expected != found) return "order does not have every launch once";
-  if (!IsTopological(schedule)) return "order launches something before what it reads";
   std::set<std::string> placed;
   std::vector<int> beside(size(), -1);
   for (const json& one : lancet.at("weightGradients")) {
@@ -236,7 +253,13 @@ std::string LancetChecker::Complaint(const json& answer) const {
     if (!MayRunBeside(gradient, exchange)) return Id(gradient) + ": may not run beside " + Id(exchange);
     beside[gradient] = exchange;
   }
-  if (Build(schedule.ranges, beside).order != schedule.order) return "order is not that of ranges and places";
+  const std::vector<std::string> built = Build(schedule.ranges, beside).order;
+  std::vector<std::string> expected = built, found = schedule.order;
+  std::ranges::sort(expected);
+  std::ranges::sort(found);
+  if (expected != found) return "order does not have every launch once";
+  if (!IsTopological(schedule)) return "order launches something before what it reads";
+  if (built != schedule.order) return "order is not that of ranges and places";
   if (!Near(ReplayS(schedule), lancet.at("timeS"))) return "timeS is not the end of order";
   if (!Near(ReplayS(Given()), lancet.at("unscheduledTimeS")))
     return "unscheduledTimeS is not the end of the given order";
@@ -245,7 +268,7 @@ std::string LancetChecker::Complaint(const json& answer) const {
 }
 
 bool LancetChecker::IsTopological(const PlainSchedule& schedule) const {
-  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule.ranges, size());
+  const std::vector<PlainSchedule::Range> range_of = RangeOfEach(schedule);
   std::map<std::string, size_t> at;
   for (size_t i = 0; i < schedule.order.size(); ++i) at[schedule.order[i]] = i;
   for (const std::string& launch : schedule.order) {
@@ -269,14 +292,45 @@ bool LancetChecker::IsTopological(const PlainSchedule& schedule) const {
 // by stage. Of what could come next that with the smallest place comes first.
 PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& ranges,
                                    const std::vector<int>& beside) const {
-  std::vector<int> unit(size());  // The first instruction of the range, or the instruction.
+  std::vector<int> unit(size());                     // The first of what is launched as one, or the instruction.
+  std::map<int, std::vector<std::string>> launches;  // Of a unit of several.
   for (int i = 0; i < size(); ++i) unit[i] = i;
-  for (const auto& range : ranges) std::fill(unit.begin() + range.first, unit.begin() + range.last + 1, range.first);
+  for (const auto& range : ranges) {
+    std::vector<int> way_there, way_back;
+    for (int i = 0; i < size(); ++i) {
+      if (i >= range.first && i <= range.last) way_there.push_back(i);
+      if (GoesBackOver(i, range.first, range.last) && beside[i] < 0) way_back.push_back(i);
+    }
+    for (const std::vector<int>& together : {way_there, way_back}) {
+      for (const int i : together) unit[i] = together.front();
+      if (!together.empty()) launches[together.front()] = InParts(together, range.parts);
+    }
+  }
+  // A weight gradient comes behind the first part of an all-to-all that goes back in parts, if all parts that it needs
+  // are launched by then.
+  for (int i = size(); i-- > 0;) {
+    if (beside[i] < 0 || !launches.contains(unit[beside[i]])) continue;
+    std::vector<std::string>& order = launches[unit[beside[i]]];
+    const auto first_part = std::ranges::find(order, Id(beside[i]) + "#1");
+    bool there = true;
+    for (const int producer : ProducersOf(i)) {
+      for (auto later = first_part; unit[producer] == unit[beside[i]] && later != order.end(); ++later) {
+        there = there && IdOf(*later) != Id(producer);
+      }
+    }
+    if (!there) continue;
+    order.insert(first_part + 1, Id(i));
+    unit[i] = unit[beside[i]];
+  }
   std::vector<std::array<int, 3>> place(size());  // In the given order; 1 when behind what stands there; its own.
-  for (int i = 0; i < size(); ++i) place[i] = {beside[i] < 0 ? i : beside[i], beside[i] < 0 ? 0 : 1, i};
+  for (int i = 0; i < size(); ++i) {
+    const bool behind = beside[i] >= 0 && unit[i] == i;
+    place[i] = {behind ? beside[i] : i, behind ? 1 : 0, i};
+  }
   for (int reader = size(); reader-- > 0;) {
     const std::array<int, 3>& own = place[unit[reader]];
     for (const int producer : ProducersOf(reader)) {
+      if (unit[producer] == unit[reader]) continue;
       std::array<int, 3>& needed = place[unit[producer]];
       if (own[0] < needed[0]) needed = {own[0], own[1], needed[2]};
     }
@@ -284,8 +338,9 @@ PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& rang
   PlainSchedule schedule = {.ranges = ranges};
   std::vector<bool> launched(size(), false);
   const auto may_come = [&](int first) {
-    for (int i = first; i < size() && (i == first || unit[i] == first); ++i) {
-      if (beside[i] >= 0 && !launched[unit[beside[i]]]) return false;
+    for (int i = 0; i < size(); ++i) {
+      if (unit[i] != first) continue;
+      if (beside[i] >= 0 && unit[beside[i]] != first && !launched[unit[beside[i]]]) return false;
       for (const int producer : ProducersOf(i)) {
         if (unit[producer] != first && !launched[unit[producer]]) return false;
       }
@@ -302,26 +357,27 @@ PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& rang
     }
     if (done) return schedule;
     if (next < 0) return {};
-    Launch(next, ranges, schedule.order);
+    const auto several = launches.find(next);
+    if (several == launches.end()) schedule.order.push_back(Id(next));
+    if (several != launches.end()) {
+      schedule.order.insert(schedule.order.end(), several->second.begin(), several->second.end());
+    }
     launched[next] = true;
   }
 }
 
-void LancetChecker::Launch(int first, const std::vector<PlainSchedule::Range>& ranges,
-                           std::vector<std::string>& order) const {
-  const auto range = std::ranges::find(ranges, first, &PlainSchedule::Range::first);
-  if (range == ranges.end()) {
-    order.push_back(Id(first));
-    return;
-  }
-  while (first <= range->last) {
-    int last = first;
-    while (last < range->last && (Op(last + 1) == "ALL_TO_ALL") == (Op(first) == "ALL_TO_ALL")) ++last;
-    for (int part = 1; part <= range->parts; ++part) {
-      for (int j = first; j <= last; ++j) order.push_back(Id(j) + "#" + std::to_string(part));
+std::vector<std::string> LancetChecker::InParts(const std::vector<int>& instructions, int parts) const {
+  std::vector<std::string> order;
+  for (size_t first = 0; first < instructions.size();) {
+    size_t end = first;
+    const auto exchanges = [&](size_t i) { return Op(instructions[i]) == "ALL_TO_ALL"; };
+    while (end < instructions.size() && exchanges(end) == exchanges(first)) ++end;
+    for (int part = 1; part <= parts; ++part) {
+      for (size_t i = first; i < end; ++i) order.push_back(Id(instructions[i]) + "#" + std::to_string(part));
     }
-    first = last + 1;
+    first = end;
   }
+  return order;
 }
 
 void LancetChecker::TryPlaces(size_t next, const std::vector<int>& gradients, std::vector<int>& beside,

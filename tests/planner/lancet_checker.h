@@ -29,7 +29,7 @@ class LancetChecker {
   double ReplayS(const PlainSchedule& schedule) const;
   PlainSchedule Given() const;
 
-  // Whether the instructions may be cut as one range, groups and length included.
+  // Whether the instructions may be cut as one range, groups, length and its way back included.
   bool MayBeCut(int first, int last) const;
   // Whether the weight gradient may run beside the all-to-all.
   bool MayRunBeside(int gradient, int exchange) const;
@@ -52,11 +52,16 @@ class LancetChecker {
   bool Depends(int later, int earlier) const;
   bool AxesFit(int first, int last) const;
   bool LooksAtWholeBatch(int i) const;
+  bool GoesBackOver(int i, int first, int last) const { return forward_of_[i] >= first && forward_of_[i] <= last; }
+  bool WayBackMayBeCut(int first, int last) const;
   bool OnBorders(int first, int last) const;
   // The launches of ranges, and of weight gradients where they are put: `beside` has the all-to-all of each, or -1. No
   // order satisfies all places: none.
   PlainSchedule Build(const std::vector<PlainSchedule::Range>& ranges, const std::vector<int>& beside) const;
-  void Launch(int first, const std::vector<PlainSchedule::Range>& ranges, std::vector<std::string>& order) const;
+  // Instructions in parts, stage by stage.
+  std::vector<std::string> InParts(const std::vector<int>& instructions, int parts) const;
+  // The range of each instruction, or the way back of one; where it is cut in neither, one of no parts but the whole.
+  std::vector<PlainSchedule::Range> RangeOfEach(const PlainSchedule& schedule) const;
   void TryRanges(int from, std::vector<PlainSchedule::Range>& ranges, double& best_s) const;
   void TryPlaces(size_t next, const std::vector<int>& gradients, std::vector<int>& beside,
                  const std::vector<PlainSchedule::Range>& ranges, double& best_s) const;
@@ -67,6 +72,7 @@ class LancetChecker {
   std::map<std::string, int> by_id_;
   std::vector<std::string> ids_, ops_;
   std::vector<bool> forward_, weight_gradient_;
+  std::vector<int> forward_of_;  // -1: it names none.
   std::vector<std::vector<int>> producers_;
   std::vector<std::vector<double>> part_s_;  // For k = 1, 2, ...
 };

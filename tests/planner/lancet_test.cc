@@ -527,12 +527,16 @@ json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
     graph["instructions"].push_back(step);
     made.push_back(step["outputs"][0]);
   }
+  const int ways_back = AnyInt(engine, 0, 3);  // Of four backward instructions, as a rule; 0: the paper's graphs.
   for (int i = 0; i < backward; ++i) {
     const bool gradient = AnyInt(engine, 0, 2) == 0;
     const std::string op = gradient ? "MATMUL" : AnyInt(engine, 0, 1) ? "ALL_TO_ALL" : "MATMUL";
     json step =
         AnyStep(engine, "b" + std::to_string(i), op, any_inputs(AnyInt(engine, 0, 2) > 0), "BACKWARD", max_parts);
     step["weightGradient"] = gradient;
+    if (forward > 0 && AnyInt(engine, 0, 3) < ways_back) {
+      step["forward"] = "f" + std::to_string(AnyInt(engine, 0, forward - 1));
+    }
     graph["instructions"].push_back(step);
     // Of a weight gradient nothing in the step is made, as a rule.
     if (!gradient || AnyInt(engine, 0, 4) == 0) made.push_back(step["outputs"][0]);
@@ -544,10 +548,11 @@ json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
 
 // A step of `layers` layers as a framework runs it, every one with experts: a few instructions before them, others
 // beside some of them, and some whose results are read in the next layer only. Then back, with the gradient of what
-// came in and, right behind it, that of the weights.
+// came in and, right behind it, that of the weights; cut where the forward pass is, or not.
 class StepOfLayers {
  public:
-  StepOfLayers(std::mt19937_64& engine, int layers) : engine_(engine), max_parts_(AnyInt(engine, 2, 6)) {
+  StepOfLayers(std::mt19937_64& engine, int layers)
+      : engine_(engine), max_parts_(AnyInt(engine, 2, 6)), back_in_parts_(AnyInt(engine, 0, 1) == 1) {
     std::string x = Forward("embed", "OTHER", {"tokens"});
     for (int layer = 0; layer < layers; ++layer) x = Layer("l" + std::to_string(layer) + ".", x);
     if (!late_.empty()) x = Combine("late_", late_);
@@ -620,13 +625,23 @@ class StepOfLayers {
     const bool exchanges = op == "ALL_TO_ALL", weights = op == "MATMUL" || op == "EXPERT";
     instructions_.push_back(
         Step(id + ".dx", op, exchanges ? time_s : time_s * AnyTime(0.8, 1.5), gradients, "BACKWARD"));
+    if (back_in_parts_) GoBackInParts(id);
     if (!weights) return;
     instructions_.push_back(Step(id + ".dw", op, time_s * AnyTime(0.8, 1.2), gradients, "BACKWARD"));
     instructions_.back()["weightGradient"] = true;
+    if (back_in_parts_) GoBackInParts(id);
+  }
+
+  void GoBackInParts(const std::string& forward) {
+    json& step = instructions_.back();
+    const double time_s = step["timeS"], launch_s = AnyTime(0, 0.2);
+    step["forward"] = forward;
+    for (int k = 1; k <= max_parts_; ++k) step["partTimesS"].push_back(k == 1 ? time_s : time_s / k + launch_s);
   }
 
   std::mt19937_64& engine_;
   const int max_parts_;
+  const bool back_in_parts_;
   const double longest_exchange_s_ = AnyTime(2, 20);
   std::vector<json> instructions_, forward_;
   std::string late_;  // What came back from experts and is still to be combined.
@@ -722,7 +737,21 @@ TEST(LancetTest, TheDynamicProgramIsExactOnChains) {
   }
 }
 
-// T(n) as the paper writes it, each range played from its start.
+// What cutting a range adds to the backward pass; nothing else may run between.
+double AddedToWayBackS(const TimedGraph& graph, const CutRange& range) {
+  std::vector<int> back;
+  for (int i = 0; i < graph.size(); ++i) {
+    const int forward = graph.instructions[i].forward;
+    if (forward >= range.first && forward <= range.last) back.push_back(i);
+  }
+  std::vector<PartLaunch> in_parts, whole;
+  if (back.empty()) return 0;
+  AppendParts(graph, back, range.parts, in_parts);
+  AppendParts(graph, back, 1, whole);
+  return EndS(graph, in_parts) - EndS(graph, whole);
+}
+
+// T(n) as the paper writes it, each range played from its start, with its way back.
 Cuts PlainDynamicProgram(const TimedGraph& graph) {
   Cuts chosen;
   for (const std::vector<int>& borders : GroupBorders(graph)) {
@@ -745,8 +774,10 @@ Cuts PlainDynamicProgram(const TimedGraph& graph) {
           const CutRange range = {borders[from], borders[to] - 1, parts};
           std::vector<PartLaunch> launches;
           AppendRange(graph, range, launches);
-          const double time_s = EndS(graph, launches), total_s = time_s + rest_s[to];
-          if (total_s >= rest_s[from] * (1 - 1e-12)) continue;
+          if (parts > 1 && !LaunchOrder(graph, std::vector{range}, {})) continue;
+          const double time_s = EndS(graph, launches);
+          const double total_s = time_s + (parts > 1 ? AddedToWayBackS(graph, range) : 0) + rest_s[to];
+          if (total_s >= rest_s[from] - 1e-12 * std::abs(rest_s[from])) continue;
           rest_s[from] = total_s;
           best[from] = {{range.first, range.last, parts, time_s}, to};
         }
@@ -763,7 +794,7 @@ TEST(LancetTest, BoundsOfRangesChangeNothingOfTheDynamicProgram) {
   std::mt19937_64 engine(TestSeed());
   size_t ranges = 0;
   for (int round = 0; round < 3000; ++round) {
-    const json graph = AnyGraph(engine, AnyInt(engine, 1, 24), AnyInt(engine, 0, 2));
+    const json graph = AnyGraph(engine, AnyInt(engine, 1, 24), AnyInt(engine, 0, 6));
     const TimedGraph timed = Timed(graph);
     const CutSearchOutcome outcome = ChooseRanges(timed, 1e9);
     ASSERT_EQ(outcome.ranges, PlainDynamicProgram(timed)) << graph.dump(1);
@@ -776,6 +807,75 @@ TEST(LancetTest, TheSameGraphGivesTheSameAnswer) {
   std::mt19937_64 engine(TestSeed());
   const json graph = AnyGraph(engine, 40, 40);
   EXPECT_EQ(AnswerOf(graph), AnswerOf(graph));
+}
+
+// ---- Ranges whose ways back are cut, too.
+
+// An exchange, experts and an exchange of 4 s each, there and back; `back_part_s`: of each half on the way back.
+json ThereAndBack(double back_part_s) {
+  json graph = Graph({Evenly(Step("send", "ALL_TO_ALL", 4, {"x"}), 2), Evenly(Step("ffn", "EXPERT", 4, {"send'"}), 2),
+                      Evenly(Step("fetch", "ALL_TO_ALL", 4, {"ffn'"}), 2)},
+                     2);
+  const auto add = [&](const std::string& id, const std::string& op, const std::string& input,
+                       const std::string& forward) {
+    json one = Step(id, op, 4, {input}, "BACKWARD");
+    one["forward"] = forward;
+    one["partTimesS"] = {4, back_part_s};
+    graph["instructions"].push_back(one);
+  };
+  add("fetch.dx", "ALL_TO_ALL", "fetch'", "fetch");
+  add("ffn.dx", "EXPERT", "fetch.dx'", "ffn");
+  add("ffn.dw", "EXPERT", "fetch.dx'", "ffn");
+  add("send.dx", "ALL_TO_ALL", "ffn.dx'", "send");
+  graph["instructions"][5]["weightGradient"] = true;
+  return graph;
+}
+
+TEST(WayBackTest, ARangeIsCutBothWays) {
+  // Whole: 12 s there; back 8 s, and 4 s in which the weight gradient runs beside the last exchange.
+  const json lancet = AnswerOf(ThereAndBack(2), {.passes = {.weight_gradients = false}}).at("rules").at("lancet");
+  EXPECT_EQ(lancet.at("unscheduledTimeS"), 24);
+  EXPECT_EQ(lancet.at("partitions").size(), 1u);
+  EXPECT_EQ(lancet.at("partitions")[0].at("timeS"), 8);
+  // Back: rows until 2 and 4, experts with their weights until 4, 6, 8 and 10, rows until 6 and 10; then weights' last.
+  EXPECT_EQ(lancet.at("timeS"), 8 + 10);
+  EXPECT_THAT(lancet.at("order"), ::testing::Contains("ffn.dw#2"));
+  EXPECT_EQ(LancetChecker(ThereAndBack(2)).Complaint(AnswerOf(ThereAndBack(2))), "");
+}
+
+TEST(WayBackTest, ARangeThatCostsMoreOnItsWayBackThanItSavesIsNotCut) {
+  const json graph = ThereAndBack(4);
+  const json answer = AnswerOf(graph, {.passes = {.weight_gradients = false}});
+  EXPECT_THAT(answer.at("rules").at("lancet").at("partitions"), IsEmpty());
+  json paper = graph;  // Which leaves its way back whole.
+  for (json& one : paper["instructions"]) one.erase("forward");
+  EXPECT_EQ(AnswerOf(paper, {.passes = {.weight_gradients = false}}).at("rules").at("lancet").at("timeS"), 8 + 12);
+}
+
+TEST(WayBackTest, AWeightGradientCoversTheFirstPartOfAnAllToAllThatGoesBackInParts) {
+  json graph = ThereAndBack(2);
+  graph["instructions"][5]["partTimesS"] = {4, 3};  // Whole it is shorter.
+  const json answer = AnswerOf(graph);
+  const json& lancet = answer.at("rules").at("lancet");
+  ASSERT_EQ(lancet.at("weightGradients").size(), 1u);
+  const std::vector<std::string> order = lancet.at("order");
+  const auto covers = std::ranges::find(order, "ffn.dw");
+  ASSERT_NE(covers, order.end());
+  EXPECT_EQ(*(covers - 1), lancet.at("weightGradients")[0].at("allToAll").get<std::string>() + "#1");
+  EXPECT_EQ(LancetChecker(graph).Complaint(answer), "");
+}
+
+TEST(WayBackTest, AForwardInstructionThatIsNoneIsRefused) {
+  const auto with = [](int instruction, const std::string& forward) {
+    json graph = ThereAndBack(2);
+    graph["instructions"][instruction]["forward"] = forward;
+    return Refusal(graph);
+  };
+  EXPECT_EQ(with(3, "nobody"),
+            "instructions[3] (fetch.dx).forward: found nobody, expected the id of an instruction before it in phase FORWARD");
+  EXPECT_THAT(with(4, "fetch.dx"), HasSubstr("instructions[4] (ffn.dx).forward: found fetch.dx, expected the id"));
+  EXPECT_EQ(with(1, "send"), "instructions[1] (ffn).forward: found send, expected none in phase FORWARD");
+  EXPECT_THAT(with(3, std::string(300, 'x')), HasSubstr("forward: found 300 bytes, expected a name of 1 to 256"));
 }
 
 // GPT2-S-MoE as the paper has it: every other layer of 12 has experts, two a GPU of 16, batches of 24 × 512.

@@ -656,6 +656,7 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
                    .timeline = {{.task = "dw", .kind = TaskKind::kOther, .end_s = 1}}};
   Instruction one = {.id = "dw", .op = InstructionOp::kAllReduce, .bytes = 8, .group_size = 2, .ranks_per_node = 1};
   one.counts_bytes = 4;
+  one.forward = "FORWARD_ID";
   one.stream = StreamKind::kCopy;
   one.work = {{KernelKey{.kernel = Kernel::kNorm, .bytes_per_element = 2}, 64}};
   one.outputs = {"z"};

@@ -223,7 +223,7 @@ def test_a_part_runs_past_what_is_never_cut():
 
 def operators_of(step, one):
     operators = Operators(step, 1, 1)
-    return operators.forward(one, step.batch) + operators.backward(one)
+    return operators.forward(one, step.batch) + operators.backward(one, step.batch)
 
 
 # ---- What is refused.

@@ -96,13 +96,11 @@ def _sizes(traced: Traced) -> list[int]:
 
 
 def _operators_of(traced: Traced, operators: Operators, size: int) -> list[Operator]:
-    """Those of the whole batch are of all instructions and both passes, those of a part of what can be cut, forward."""
+    """Those of both passes: of the whole batch all, of a part of it those of what can be cut."""
     found = []
     for one in traced.instructions:
-        if size == traced.batch:
-            found += operators.forward(one, size) + operators.backward(one)
-        elif one.samples and one.main.index < traced.model_ends:
-            found += operators.forward(one, size)
+        if size == traced.batch or (one.samples and one.main.index < traced.model_ends):
+            found += operators.forward(one, size) + operators.backward(one, size)
     return found
 
 
@@ -150,11 +148,14 @@ class _Times:
 
     def parts_s(self, one: Any, side: str) -> Optional[list[float]]:
         """The time of one part of k, for k of 1 and more: at least its share of the whole, which parts that were measured
-        at a quieter moment would undercut. None for what cannot be cut."""
+        at a quieter moment would undercut. A layer's parts may take less, as they may send other rows than the whole. None
+        for what cannot be cut, or takes no time."""
         if not one.samples or one.main.index >= self._traced.model_ends:
             return None
-        points = [(size, self._seconds[self._operators.of(one, side, size)]) for size in self._sizes]
-        whole_s = points[-1][1]
+        points = [(size, self._seconds.get(self._operators.of(one, side, size))) for size in self._sizes]
+        if any(seconds is None for _, seconds in points):
+            return None
+        whole_s = points[-1][1] if one.layer is None else 0.0
         return [max(_between(points, self._traced.batch / k), whole_s / k) for k in range(1, self.most_parts + 1)]
 
 

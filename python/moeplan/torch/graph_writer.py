@@ -13,8 +13,9 @@ from moeplan.torch.traced import Given, Instruction, Read, Traced
 
 
 def written(traced: Traced, times: Any) -> dict[str, Any]:
-    """The graph: the forward pass and the loss, then the way back over them. ``times``: gives ``forward_s``, ``backward_s``
-    and ``parts_s`` of an instruction's sides, and ``most_parts``."""
+    """The graph: the forward pass and the loss, then the way back over them, which is cut where the forward pass is, as
+    autograd has it (``forward``). ``times``: gives ``forward_s``, ``backward_s`` and ``parts_s`` of an instruction's sides,
+    and ``most_parts``."""
     tape = _Tape()
     for one in traced.instructions:
         if one.layer is not None:
@@ -28,7 +29,7 @@ def written(traced: Traced, times: Any) -> dict[str, Any]:
 @dataclass
 class _Step:
     """One instruction of the forward pass, and what its way back needs. ``learning``: those of ``reads`` with a gradient.
-    ``backward_s`` gives the seconds of "dx" or "dw". ``can_wait``: who runs the graph can
+    ``backward_s`` gives the seconds of "dx" or "dw", ``backward_parts_s`` those of their parts. ``can_wait``: who runs the graph can
     run its weight gradient elsewhere. ``is_loss``: it goes back though nobody gives it a gradient."""
 
     id: str
@@ -40,6 +41,7 @@ class _Step:
     time_s: float
     parts_s: Optional[list[float]]
     backward_s: Callable[[str], float]
+    backward_parts_s: Callable[[str], Optional[list[float]]]
     learns: bool = False
     can_wait: bool = False
     is_loss: bool = False
@@ -91,17 +93,21 @@ class _Tape:
             self._append(step, ".dw", read, [f"d({step.id}.w)"], waits)
 
     def _append(self, step: _Step, suffix: str, read: list[str], outputs: list[str], fields: dict[str, Any]) -> None:
-        self.instructions.append(
-            {
-                "id": step.id + suffix,
-                "op": step.op,
-                "phase": "BACKWARD",
-                "timeS": step.backward_s(suffix[1:]),
-                "inputs": read,
-                "outputs": outputs,
-                **fields,
-            }
-        )
+        one = {
+            "id": step.id + suffix,
+            "op": step.op,
+            "phase": "BACKWARD",
+            "timeS": step.backward_s(suffix[1:]),
+            "inputs": read,
+            "outputs": outputs,
+            **fields,
+        }
+        if step.parts_s is not None:
+            one["forward"] = step.id
+            parts_s = step.backward_parts_s(suffix[1:])
+            if parts_s is not None:
+                one["partTimesS"] = parts_s
+        self.instructions.append(one)
 
 
 def _tensor(traced: Traced, read: Read) -> str:
@@ -126,6 +132,7 @@ def _step_of(traced: Traced, one: Instruction, times: Any) -> _Step:
         time_s=times.forward_s(one, "forward"),
         parts_s=times.parts_s(one, "forward"),
         backward_s=lambda side: times.backward_s(one, side),
+        backward_parts_s=lambda side: times.parts_s(one, side),
         learns=bool(traced.learns(one)),
         can_wait=traced.can_wait(one),
         is_loss=traced.loss in one.outputs,
@@ -166,6 +173,7 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
                 time_s=times.forward_s(one, name),
                 parts_s=times.parts_s(one, name),
                 backward_s=lambda side, name=name: times.backward_s(one, f"{name}.{side}"),
+                backward_parts_s=lambda side, name=name: times.parts_s(one, f"{name}.{side}"),
                 learns=learns and weighted,
                 can_wait=name != "shared" and traced.can_wait(one),
                 fields=_fields(traced, one, layer, name),

@@ -26,14 +26,13 @@ class Operators:
             return [self.of(one, name, batch) for name in moe_tasks.instructions_of(one.layer)]
         return [self.of(one, "forward", batch)]
 
-    def backward(self, one: Instruction) -> list[Operator]:
-        """Those of the traced batch."""
+    def backward(self, one: Instruction, batch: int) -> list[Operator]:
         if one.id not in self.reached:
             return []
         if one.layer is not None:
-            return [self.of(one, name) for name in moe_tasks.sides_of(one.layer)]
+            return [self.of(one, name, batch) for name in moe_tasks.sides_of(one.layer)]
         there = (self._traced.goes_back(one), self._traced.learns(one))
-        return [self.of(one, side) for side, any_of in zip(("dx", "dw"), there) if any_of]
+        return [self.of(one, side, batch) for side, any_of in zip(("dx", "dw"), there) if any_of]
 
     def of(self, one: Instruction, side: str, batch: Optional[int] = None) -> Operator:
         if side == "dx" or (side == "dw" and not self._traced.goes_back(one)):

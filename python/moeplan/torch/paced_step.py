@@ -31,7 +31,7 @@ class _Went(NamedTuple):
 
 
 class PacedStep:
-    """Runs the step, or its forward pass with a part of the batch, and times its operators.
+    """Runs the step, or the model both ways with a part of the batch, and times its operators.
 
     Gradients of the model's parameters stay as they are. Collective where the model has MoELayers: every rank runs the
     same passes.
@@ -52,12 +52,10 @@ class PacedStep:
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
     def run(self, batch: int, counts: bool) -> None:
-        """One pass: of the whole batch both ways, of less of it the model's forward pass. ``counts``: ``times_s`` has it."""
+        """One pass both ways, with less than the whole batch without the loss. ``counts``: ``times_s`` has it."""
         self._pending = []
         with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
-            went = self._forward(batch)
-            if batch == self._traced.batch:
-                self._backward(went)
+            self._backward(self._forward(batch), batch)
         self._clock.settle()
         if counts:
             self._times = {}
@@ -114,9 +112,7 @@ class PacedStep:
         for one in self._traced.instructions:
             if not whole and one.main.index >= self._traced.model_ends:
                 break
-            found = self._one_forward(one, batch, given, values)
-            if whole:
-                went[one.id] = found
+            went[one.id] = self._one_forward(one, batch, given, values)
         return went
 
     def _one_forward(self, one: Instruction, batch: int, given: list[torch.Tensor], values: dict[Read, torch.Tensor]) -> _Went:
@@ -215,15 +211,28 @@ class PacedStep:
 
     # ---- Backward.
 
-    def _backward(self, went: dict[str, _Went]) -> None:
+    def _backward(self, went: dict[str, _Went], batch: int) -> None:
         gradients: dict[Read, list[torch.Tensor]] = {}
         self.gradients = {}
         for one in reversed(self._traced.instructions):
-            forward = went.pop(one.id)
-            if one.id in self._operators.reached:
-                self._one_backward(one, forward, gradients)
+            if one.id not in self._operators.reached:
+                went.pop(one.id, None)
+            elif one.id not in went or not (batch == self._traced.batch or one.samples):
+                went.pop(one.id, None)
+                self._go_past(one, batch, gradients)
+            else:
+                self._one_backward(one, went.pop(one.id), batch, gradients)
 
-    def _one_backward(self, one: Instruction, forward: _Went, gradients: dict[Read, list[torch.Tensor]]) -> None:
+    def _go_past(self, one: Instruction, batch: int, gradients: dict[Read, list[torch.Tensor]]) -> None:
+        """Hands gradients on for an instruction that is no part of such a pass. Their values count for nothing."""
+        for source in self._traced.goes_back(one):
+            kind = self._traced.type_of(source)
+            ones = torch.ones(kind.shape_at(batch), dtype=kind.dtype, device=self._device)
+            gradients.setdefault(source, []).append(ones)
+
+    def _one_backward(
+        self, one: Instruction, forward: _Went, batch: int, gradients: dict[Read, list[torch.Tensor]]
+    ) -> None:
         pairs = [
             (tensor, gradients.pop(output, [torch.ones_like(tensor)] if output == self._traced.loss else []))
             for output, tensor in zip(one.outputs, forward.written)
@@ -235,7 +244,7 @@ class PacedStep:
         goes_back, learns = self._traced.goes_back(one), self._traced.learns(one)
         sides = []
         if one.layer is not None:
-            self._layer_backward(one, forward, written, received, gradients)
+            self._layer_backward(one, forward, batch, written, received, gradients)
             return
         if goes_back:
             wanted = [forward.read[source] for source in goes_back]
@@ -252,14 +261,14 @@ class PacedStep:
             sides.append("dw")
             marks.append(self._clock.mark())
         self._clock.asked()
-        self._note_backward(one, sides, marks)
+        self._note_backward(one, batch, sides, marks)
 
-    def _note_backward(self, one: Instruction, sides: list[str], marks: list[Any]) -> None:
+    def _note_backward(self, one: Instruction, batch: int, sides: list[str], marks: list[Any]) -> None:
         def add() -> None:
             for i, side in enumerate(sides):
                 took_s = max(0.0, self._clock.seconds(marks[2 * i], marks[2 * i + 1]) - self._clock.asking_s)
                 self._took_s += took_s
-                self._add(self._operators.of(one, side), took_s)
+                self._add(self._operators.of(one, side, batch), took_s)
 
         self._pending.append(add)
 
@@ -267,6 +276,7 @@ class PacedStep:
         self,
         one: Instruction,
         forward: _Went,
+        batch: int,
         written: list[torch.Tensor],
         received: list[torch.Tensor],
         gradients: dict[Read, list[torch.Tensor]],
@@ -287,7 +297,7 @@ class PacedStep:
             self._took_s += took_s
             times = moe_tasks.backward_times_s(_timeline(layer, forward.layer_pass, "BACKWARD"), took_s)
             for name in moe_tasks.sides_of(layer):
-                self._add(self._operators.of(one, name), times[name])
+                self._add(self._operators.of(one, name, batch), times[name])
 
         self._pending.append(add)
 
