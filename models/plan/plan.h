@@ -95,6 +95,8 @@ struct LancetAnswer {
   double communication_time_s = 0, exposed_communication_s = 0;
   double unscheduled_exposed_s = 0;  // The same of the given order.
   Timeline timeline;                 // Of `order`, boundaries of ranges among its tasks.
+  // The most that outputs take at a time, in `order` and in the given order; absent where the graph has no sizes.
+  std::optional<double> peak_bytes, unscheduled_peak_bytes;
 
   friend bool operator==(const LancetAnswer&, const LancetAnswer&) = default;
 };

@@ -41,6 +41,9 @@ Status CheckLimits(const TrainingGraph& graph) {
   if (graph.max_parts < 1 || graph.max_parts > kMostParts) {
     return Bad("maxParts", StrCat(graph.max_parts), StrCat("a whole number of 1 to ", kMostParts));
   }
+  if (graph.most_bytes && !(*graph.most_bytes > 0 && *graph.most_bytes <= kMostWork)) {
+    return Bad("mostBytes", StrCat(*graph.most_bytes), StrCat("a finite number above 0 and at most ", kMostWork));
+  }
   const auto check_limit_s = [](const char* name, double value_s) {
     if (std::isfinite(value_s) && value_s >= 0) return OkStatus();
     return Bad(name, StrCat(value_s), "a finite number of at least 0");

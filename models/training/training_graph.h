@@ -75,6 +75,7 @@ struct TrainingGraph {
   double max_range_s = 0;                 // ι; 0: no limit.
   // The MoE layers', whose shapes GATE, PERMUTE and products of experts take where the graph is run.
   std::optional<Workload> workload;
+  std::optional<double> most_bytes;  // That outputs may take at a time; absent: no limit.
 
   friend bool operator==(const TrainingGraph&, const TrainingGraph&) = default;
 };

@@ -306,6 +306,10 @@ StatusOr<LancetAnswer> LancetFromProto(const v1::LancetRule& message) {
                          .communication_time_s = message.communication_time_s(),
                          .exposed_communication_s = message.exposed_communication_s(),
                          .unscheduled_exposed_s = message.unscheduled_exposed_s()};
+  if (message.has_peak_bytes()) lancet.peak_bytes = message.peak_bytes();
+  if (message.has_unscheduled_peak_bytes()) lancet.unscheduled_peak_bytes = message.unscheduled_peak_bytes();
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "peakBytes", lancet.peak_bytes.value_or(0)));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledPeakBytes", lancet.unscheduled_peak_bytes.value_or(0)));
   RETURN_IF_ERROR(NotNegative("rules.lancet", "communicationTimeS", lancet.communication_time_s));
   RETURN_IF_ERROR(NotNegative("rules.lancet", "exposedCommunicationS", lancet.exposed_communication_s));
   RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledExposedS", lancet.unscheduled_exposed_s));
@@ -419,6 +423,8 @@ v1::LancetRule ToProto(const LancetAnswer& lancet) {
   message.set_exposed_communication_s(lancet.exposed_communication_s);
   message.set_unscheduled_exposed_s(lancet.unscheduled_exposed_s);
   for (const TaskTiming& timing : lancet.timeline) *message.add_timeline() = ToProto(timing);
+  if (lancet.peak_bytes) message.set_peak_bytes(*lancet.peak_bytes);
+  if (lancet.unscheduled_peak_bytes) message.set_unscheduled_peak_bytes(*lancet.unscheduled_peak_bytes);
   return message;
 }
 

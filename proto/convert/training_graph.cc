@@ -83,6 +83,7 @@ StatusOr<TrainingGraph> TrainingGraphFromProto(const v1::TrainingGraph& message,
   if (message.has_max_parts()) graph.max_parts = message.max_parts();
   graph.group_s = message.group_s();
   graph.max_range_s = message.max_range_s();
+  if (message.has_most_bytes()) graph.most_bytes = message.most_bytes();
   if (message.has_workload()) {
     ASSIGN_OR_RETURN(graph.workload, WorkloadFromProto(message.workload(), FieldPath(path, "workload")));
   }
@@ -95,6 +96,7 @@ v1::TrainingGraph ToProto(const TrainingGraph& graph) {
   message.set_max_parts(graph.max_parts);
   message.set_group_s(graph.group_s);
   message.set_max_range_s(graph.max_range_s);
+  if (graph.most_bytes) message.set_most_bytes(*graph.most_bytes);
   if (graph.workload) *message.mutable_workload() = ToProto(*graph.workload);
   return message;
 }

@@ -653,7 +653,9 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
                    .communication_time_s = 3,
                    .exposed_communication_s = 4,
                    .unscheduled_exposed_s = 5,
-                   .timeline = {{.task = "dw", .kind = TaskKind::kOther, .end_s = 1}}};
+                   .timeline = {{.task = "dw", .kind = TaskKind::kOther, .end_s = 1}},
+                   .peak_bytes = 6,
+                   .unscheduled_peak_bytes = 7};
   Instruction one = {.id = "dw", .op = InstructionOp::kAllReduce, .bytes = 8, .group_size = 2, .ranks_per_node = 1};
   one.counts_bytes = 4;
   one.forward = "FORWARD_ID";
@@ -661,7 +663,7 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
   one.work = {{KernelKey{.kernel = Kernel::kNorm, .bytes_per_element = 2}, 64}};
   one.outputs = {"z"};
   one.output_bytes = {32};
-  answer.graph = {.instructions = {one}, .workload = Workload{.name = "of layers"}};
+  answer.graph = {.instructions = {one}, .workload = Workload{.name = "of layers"}, .most_bytes = 9};
   ExpectRoundTrip<v1::PlanResponse>(answer, GraphPlanAnswerFromProto);
   ExpectRoundTrip<v1::PlanResponse>(GraphPlanAnswer(), GraphPlanAnswerFromProto);
   EXPECT_THAT(
