@@ -19,6 +19,7 @@ class Collector {
     for (const Instruction& one : graph_.instructions) {
       for (int parts = 1; parts <= MostPartsOf(one, graph_.max_parts); parts *= 2) AddPart(one, parts);
       if (one.counts_bytes && HasGroup(one)) Add(CollectiveWork(one).key, *one.counts_bytes);
+      if (one.phase == Pass::kBackward) continue;  // Nothing is put together there.
       for (const double bytes : one.output_bytes) smallest_copy_ = std::min(smallest_copy_, std::max(bytes, 1.0));
       for (const double bytes : one.output_bytes) largest_copy_ = std::max(largest_copy_, bytes);
     }

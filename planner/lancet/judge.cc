@@ -17,7 +17,10 @@ constexpr double kMostPlayedTasks = 3e5;  // While ranges are cut otherwise: som
 }  // namespace
 
 Judge::Judge(const TrainingGraph& graph, const TimedGraph& timed, const Profile* profile)
-    : graph_(graph), timed_(timed), builder_(graph), pricer_(timed, profile) {}
+    : graph_(graph), timed_(timed), builder_(graph), pricer_(timed, profile), memory_(graph) {
+  if (!graph.most_bytes) return;
+  most_bytes_ = std::max(*graph.most_bytes, Play({})->peak_bytes.value_or(0));
+}
 
 std::optional<JudgedChoice> Judge::Play(const StepChoice& choice) {
   const std::optional<std::vector<PartLaunch>> order = LaunchOrder(timed_, choice.ranges, choice.places);
@@ -34,6 +37,7 @@ std::optional<JudgedChoice> Judge::Play(const StepChoice& choice) {
   }
   judged.tasks = builder_.Build(judged.ranges, judged.launches, /*with_kernels=*/false);
   judged.played = moeplan::Play(judged.tasks.graph, pricer_.Price(judged.tasks));
+  judged.peak_bytes = memory_.PeakBytes(judged.ranges, judged.tasks, judged.played);
   played_tasks_ += static_cast<double>(judged.tasks.tasks.size());
   return judged;
 }
@@ -43,6 +47,7 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
   for (const StepChoice& choice : choices) {
     if (best && cancelled.stop_requested()) break;
     std::optional<JudgedChoice> judged = Play(choice);
+    if (judged && !HasRoom(*judged)) judged = WithFewerGradients(choice, cancelled);
     if (!judged) continue;
     if (!best || judged->played.total_s < best->played.total_s * (1 - kNoGain)) best = std::move(judged);
   }
@@ -53,6 +58,30 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
       std::ranges::any_of(timed_.instructions, [](const TimedInstruction& one) { return one.forward >= 0; });
   if (pricer_.has_contention() || has_boundaries || has_ways_back) Refine(*best, cancelled);
   return *std::move(best);
+}
+
+// Those that come first stay: what the others have to read is gone the sooner.
+std::optional<JudgedChoice> Judge::WithFewerGradients(const StepChoice& choice, const std::stop_token& cancelled) {
+  std::optional<JudgedChoice> known;
+  size_t fits = 0, too_many = choice.places.size() + 1;  // It may be that not even none fits.
+  std::vector<GradientPlace> in_order = choice.places;
+  std::ranges::sort(in_order, {}, &GradientPlace::exchange);
+  while (too_many > fits && !cancelled.stop_requested()) {
+    const size_t tried = (fits + too_many) / 2;
+    if (tried == fits && known) break;
+    StepChoice fewer = {choice.ranges, {in_order.begin(), in_order.begin() + static_cast<std::ptrdiff_t>(tried)}};
+    std::ranges::sort(fewer.places, {}, &GradientPlace::gradient);
+    std::optional<JudgedChoice> judged = Play(fewer);
+    if (judged && HasRoom(*judged)) {
+      known = std::move(judged);
+      fits = tried;
+    } else if (tried == 0) {
+      break;
+    } else {
+      too_many = tried;
+    }
+  }
+  return known;
 }
 
 void Judge::Refine(JudgedChoice& best, const std::stop_token& cancelled) {
@@ -86,7 +115,7 @@ void Judge::Refine(JudgedChoice& best, const std::stop_token& cancelled) {
 
 bool Judge::TryInPlace(JudgedChoice& best, StepChoice choice) {
   std::optional<JudgedChoice> judged = Play(choice);
-  if (!judged || judged->played.total_s >= best.played.total_s * (1 - kNoGain)) return false;
+  if (!judged || !HasRoom(*judged) || judged->played.total_s >= best.played.total_s * (1 - kNoGain)) return false;
   best = *std::move(judged);
   return true;
 }

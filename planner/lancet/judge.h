@@ -1,7 +1,8 @@
 // Compares whole choices of ranges and weight gradients on the timeline that layers have (models/timeline/timeline.h),
-// with what the search leaves out: contention, and the boundaries of ranges. Seconds.
+// with what the search leaves out: contention, the boundaries of ranges, and memory. Seconds, bytes.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/lancet/launch_order.h"
 #include "planner/lancet/price_step.h"
+#include "planner/lancet/step_memory.h"
 #include "planner/lancet/timeline.h"
 
 namespace moeplan::planner {
@@ -29,6 +31,7 @@ struct JudgedChoice {
   std::vector<StepLaunch> launches;
   StepTasks tasks;
   PlayedGraph played;
+  std::optional<double> peak_bytes;  // Of the graph's outputs (StepMemory).
 };
 
 class Judge {
@@ -40,7 +43,9 @@ class Judge {
   std::optional<JudgedChoice> Play(const StepChoice& choice);
 
   // The one that ends first, the earlier of equals; then what is left of its ranges and parts once those that do not
-  // pay are taken out or cut otherwise. Never later than any of the choices. Requires one that can be launched. When
+  // pay are taken out or cut otherwise. Never later than any of the choices. Where the graph says how much its outputs may
+  // take at a time, all of that is among what takes no more, or no more than the given order does; a choice that takes
+  // more counts with as many of its weight gradients as there is room for. Requires one that can be launched. When
   // cancelled, the best of those that were played.
   JudgedChoice Choose(std::span<const StepChoice> choices, const std::stop_token& cancelled);
 
@@ -48,6 +53,8 @@ class Judge {
   const PriceNotes* notes() const { return pricer_.notes(); }
 
  private:
+  bool HasRoom(const JudgedChoice& judged) const { return judged.peak_bytes.value_or(0) <= most_bytes_; }
+  std::optional<JudgedChoice> WithFewerGradients(const StepChoice& choice, const std::stop_token& cancelled);
   void Refine(JudgedChoice& best, const std::stop_token& cancelled);
   bool TryInPlace(JudgedChoice& best, StepChoice choice);
 
@@ -55,6 +62,8 @@ class Judge {
   const TimedGraph& timed_;
   StepTaskBuilder builder_;
   StepPricer pricer_;
+  StepMemory memory_;
+  double most_bytes_ = std::numeric_limits<double>::infinity();
   double played_tasks_ = 0;
 };
 

@@ -210,7 +210,7 @@ class Tape {
     const std::string output = OutputOf(step, 0);
     if (step.work.exchange && !step.work.exchange->forward) {
       passed_on_[output] = Made(step.activations.front());
-      made_.insert(output);
+      made_[output] = step.output_bytes.front();
     } else {
       AddForward(step);
     }
@@ -257,6 +257,7 @@ class Tape {
     const Gradients* of = nullptr;
     double parameters = 0;
     Tensors weights;
+    std::vector<double> weight_bytes;  // Of each.
   };
   struct Part {
     std::string name;  // In front of its instructions' names.
@@ -284,7 +285,7 @@ class Tape {
     if (step.weights) one.inputs.push_back(WeightsOf(step));
     for (size_t i = 0; i < step.output_bytes.size(); ++i) one.outputs.push_back(OutputOf(step, i));
     one.output_bytes = step.output_bytes;
-    made_.insert(one.outputs.begin(), one.outputs.end());
+    for (size_t i = 0; i < one.outputs.size(); ++i) made_[one.outputs[i]] = one.output_bytes[i];
     if (step.op == InstructionOp::kGate) one.gate = options_.gate;
     SetTimes(step.work, Side::kForward, one);
     SetPartTimes([&](double share) { return costs_.TimeS(step.work, share, Side::kForward); }, one);
@@ -342,6 +343,7 @@ class Tape {
     for (const std::string& tensor : step.activations) {
       if (!made_.contains(tensor)) continue;
       back.outputs.push_back(StrCat("d(", tensor, ").", step.id));
+      back.output_bytes.push_back(made_[tensor]);
       gradients_of_[tensor].push_back(back.outputs.back());
     }
     SetTimes(step.work, Side::kInputGradient, back);
@@ -370,6 +372,7 @@ class Tape {
     again.inputs = Made(step.activations);
     Append(gradients, again.inputs);
     again.outputs = {again.id + ".y"};
+    again.output_bytes = step.output_bytes;
     SetTimes(step.work, Side::kForward, again);
     instructions_.push_back(std::move(again));
     return instructions_.back().outputs.front();
@@ -379,6 +382,7 @@ class Tape {
     Instruction weights = {.id = step.id + ".dw", .op = step.op, .phase = Pass::kBackward, .inputs = gradients};
     Append(read, weights.inputs);
     weights.outputs = {StrCat("d(", step.id, ".w)")};
+    weights.output_bytes = {step.parameters * options_.gradient_bytes};
     weights.weight_gradient = true;
     SetTimes(step.work, Side::kWeightGradient, weights);
     Gradients& of = GradientsOf(step);
@@ -437,11 +441,13 @@ class Tape {
         if (!steps_[i].weights || &GradientsOf(steps_[i]) != of) continue;
         gather.parameters += steps_[i].parameters;
         gather.weights.push_back(WeightsOf(steps_[i]));
+        gather.weight_bytes.push_back(steps_[i].parameters * options_.bytes_per_element);
       }
       if (of->replicas.size == 1 || gather.parameters <= 0) continue;
       gathers.push_back(GatherOf(gather));
       gathers.back().phase = Pass::kForward;
       gathers.back().outputs = gather.weights;
+      gathers.back().output_bytes = gather.weight_bytes;
       const auto share_s = [&](double share) {
         return costs_.CollectiveS(InstructionOp::kAllGather, of->replicas, share * *gathers.back().bytes, of->stride);
       };
@@ -471,6 +477,7 @@ class Tape {
       again.id += kAgain;
       Append(begun, again.inputs);
       again.outputs = gather.weights;
+      again.output_bytes = gather.weight_bytes;
       for (std::string& tensor : again.outputs) tensor += kAgain;
       instructions_.push_back(std::move(again));
     }
@@ -497,7 +504,7 @@ class Tape {
   std::vector<Step> steps_;
   std::vector<Part> parts_;
   std::vector<Instruction> instructions_;
-  std::set<std::string> made_;                    // Every tensor that the forward pass writes or passes on.
+  std::map<std::string, double> made_;            // The bytes of every tensor that the forward pass writes or passes on.
   std::map<std::string, std::string> passed_on_;  // To a tensor that an instruction makes.
   std::map<std::string, Gathered> gathered_;
   std::map<std::string, Tensors> gradients_of_;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "models/cost/formula.h"
 #include "models/text.h"
 #include "planner/lancet/judge.h"
 #include "planner/lancet/schedule.h"
@@ -48,14 +49,16 @@ void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, 
   partition.split.assign(split.begin(), split.end());
 }
 
-LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, const PlayedGraph& given) {
+LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, const JudgedChoice& given) {
   const auto id = [&](int i) { return graph.instructions[i].id; };
-  LancetAnswer answer = {.unscheduled_time_s = given.total_s,
+  LancetAnswer answer = {.unscheduled_time_s = given.played.total_s,
                          .time_s = judged.played.total_s,
                          .communication_time_s = judged.played.communication_time_s,
                          .exposed_communication_s = judged.played.exposed_communication_s,
-                         .unscheduled_exposed_s = given.exposed_communication_s,
-                         .timeline = TimelineOf(judged.tasks.graph, judged.played)};
+                         .unscheduled_exposed_s = given.played.exposed_communication_s,
+                         .timeline = TimelineOf(judged.tasks.graph, judged.played),
+                         .peak_bytes = judged.peak_bytes,
+                         .unscheduled_peak_bytes = given.peak_bytes};
   for (const auto& [gradient, exchange] : judged.choice.places) {
     answer.weight_gradients.push_back({id(gradient), id(exchange)});
   }
@@ -113,11 +116,20 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
                 Milliseconds(cut_s), both_ways ? ", and what goes back over them is cut, too." : ".");
 }
 
-std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {
+// What it takes of memory; nothing where the graph has no sizes.
+std::string MemorySentence(const TrainingGraph& graph, const LancetAnswer& answer) {
+  if (!answer.peak_bytes) return {};
+  const std::string limit = graph.most_bytes ? StrCat(", where ", SizeText(*graph.most_bytes, "bytes"), " may be") : "";
+  return StrCat(" What its instructions make takes ", SizeText(*answer.peak_bytes, "bytes"), " at most (given order: ",
+                SizeText(*answer.unscheduled_peak_bytes, "bytes"), limit, ").");
+}
+
+std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetAnswer& answer,
+                    const LancetPasses& passes) {
   const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
   return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", RoughPercent(gain), " earlier than the ",
                 Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule, passes), " ",
-                RangeSentence(graph, schedule, passes));
+                RangeSentence(graph, schedule, passes), MemorySentence(graph, answer));
 }
 
 // What the search has left, the paper's own plan and the given order among it, and each pass of the best alone.
@@ -167,14 +179,14 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
     answer.profile_name = profile->name;
     answer.profile_version = profile->version;
   }
-  answer.lancet = AnswerOf(graph, chosen, given.played);
+  answer.lancet = AnswerOf(graph, chosen, given);
   answer.graph = graph;
   if (const std::string remark = ForwardGradients(graph); !remark.empty()) notes.remarks.insert(remark);
   if (!schedule.all_ranges) {
     notes.remarks.insert("rule lancet: the longest ranges were not tried; groupS and maxRangeS make fewer of them");
   }
   answer.warnings = notes.Warnings();
-  answer.explanation = Explain(graph, schedule, options.passes);
+  answer.explanation = Explain(graph, schedule, answer.lancet, options.passes);
   return answer;
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
+import torch
+
 from moeplan import messages
 from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
@@ -29,6 +31,7 @@ def written(traced: Traced, times: Any) -> dict[str, Any]:
 @dataclass
 class _Step:
     """One instruction of the forward pass, and what its way back needs. ``learning``: those of ``reads`` with a gradient.
+    ``weight_bytes``: of all ``weights`` together.
     ``backward_s`` gives the seconds of "dx" or "dw", ``backward_parts_s`` those of their parts. ``can_wait``: who runs the graph can
     run its weight gradient elsewhere. ``is_loss``: it goes back though nobody gives it a gradient."""
 
@@ -38,10 +41,12 @@ class _Step:
     learning: list[str]
     weights: list[str]
     outputs: list[str]
+    output_bytes: list[float]
     time_s: float
     parts_s: Optional[list[float]]
     backward_s: Callable[[str], float]
     backward_parts_s: Callable[[str], Optional[list[float]]]
+    weight_bytes: float = 0
     learns: bool = False
     can_wait: bool = False
     is_loss: bool = False
@@ -54,6 +59,7 @@ class _Tape:
     def __init__(self) -> None:
         self.instructions: list[dict[str, Any]] = []
         self._steps: list[_Step] = []
+        self._bytes: dict[str, float] = {}
         self._gradients: dict[str, list[str]] = {}
 
     def add(self, step: _Step) -> None:
@@ -64,12 +70,14 @@ class _Tape:
             "timeS": step.time_s,
             "inputs": step.reads + step.weights,
             "outputs": step.outputs,
+            "outputBytes": step.output_bytes,
             **step.fields,
         }
         if step.parts_s is not None:
             one["partTimesS"] = step.parts_s
         self.instructions.append(one)
         self._steps.append(step)
+        self._bytes.update(zip(step.outputs, step.output_bytes))
 
     def go_back(self) -> None:
         for step in reversed(self._steps):
@@ -82,24 +90,29 @@ class _Tape:
         # An exchange only sends back what it got; the others look at what they read.
         read = gradients + ([] if step.op == "ALL_TO_ALL" else step.reads)
         if step.learning:
-            outputs = []
+            outputs = {}
             for tensor in step.learning:
-                outputs.append(f"d({tensor}).{step.id}")
-                self._gradients.setdefault(tensor, []).append(outputs[-1])
+                name = f"d({tensor}).{step.id}"
+                outputs[name] = self._bytes.get(tensor, 0)
+                self._gradients.setdefault(tensor, []).append(name)
             exchanged = {key: value for key, value in step.fields.items() if step.op == "ALL_TO_ALL"}
             self._append(step, ".dx", read, outputs, exchanged)
         if step.learns:
             waits = {"weightGradient": True} if step.can_wait else {}
-            self._append(step, ".dw", read, [f"d({step.id}.w)"], waits)
+            self._append(step, ".dw", read, {f"d({step.id}.w)": step.weight_bytes}, waits)
 
-    def _append(self, step: _Step, suffix: str, read: list[str], outputs: list[str], fields: dict[str, Any]) -> None:
+    def _append(
+        self, step: _Step, suffix: str, read: list[str], outputs: dict[str, float], fields: dict[str, Any]
+    ) -> None:
+        """``outputs``: the bytes of each."""
         one = {
             "id": step.id + suffix,
             "op": step.op,
             "phase": "BACKWARD",
             "timeS": step.backward_s(suffix[1:]),
             "inputs": read,
-            "outputs": outputs,
+            "outputs": list(outputs),
+            "outputBytes": list(outputs.values()),
             **fields,
         }
         if step.parts_s is not None:
@@ -113,6 +126,15 @@ class _Tape:
 def _tensor(traced: Traced, read: Read) -> str:
     producer = traced.producer[read.call]
     return f"{producer.id}.combine.y" if producer.layer is not None else traced.name_of(read)
+
+
+def _bytes(traced: Traced, read: Read) -> float:
+    kind = traced.type_of(read)
+    return kind.shape_at(traced.batch).numel() * torch.empty((), dtype=kind.dtype).element_size()
+
+
+def _weight_bytes(traced: Traced, names: list[str]) -> float:
+    return sum(traced.parameters[name].numel() * traced.parameters[name].element_size() for name in names)
 
 
 def _inputs(one: Instruction) -> list[str]:
@@ -129,6 +151,8 @@ def _step_of(traced: Traced, one: Instruction, times: Any) -> _Step:
         learning=[_tensor(traced, read) for read in traced.goes_back(one)],
         weights=[f"w({name})" for name in one.weights],
         outputs=[traced.name_of(output) for output in one.outputs],
+        output_bytes=[_bytes(traced, output) for output in one.outputs],
+        weight_bytes=_weight_bytes(traced, one.weights),
         time_s=times.forward_s(one, "forward"),
         parts_s=times.parts_s(one, "forward"),
         backward_s=lambda side: times.backward_s(one, side),
@@ -159,8 +183,13 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
         "all_to_all2": [f"{path}.experts.y"],
         "combine": combined + ([f"{path}.shared.y"] if "shared" in names else []),
     }
+    whole = _bytes(traced, one.outputs[0])
+    slots = layer.plan.workload.layer.top_k * (layer.plan.workload.layer.capacity_factor or 1.0)
+    sizes = {name: whole * (slots if name not in ("shared", "combine") else 1) for name in names}
+    sizes["gate"] = 0  # Of each token some numbers.
     for name in names:
         weighted = name in ("gate", "shared", "experts")
+        own = [weight for weight in one.weights if weighted and _belongs(weight, name)]
         outputs = [f"{path}.{name}.y"] + ([f"{path}.dispatch.y2"] if name == "dispatch" else [])
         tape.add(
             _Step(
@@ -168,8 +197,10 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
                 op=moe_tasks.OPS[name],
                 reads=reads[name],
                 learning=[tensor for tensor in reads[name] if tensor in learning or (learning and tensor not in x)],
-                weights=[f"w({weight})" for weight in one.weights if _belongs(weight, name)] if weighted else [],
+                weights=[f"w({weight})" for weight in own],
                 outputs=outputs,
+                output_bytes=[sizes[name], 0][: len(outputs)],
+                weight_bytes=_weight_bytes(traced, own),
                 time_s=times.forward_s(one, name),
                 parts_s=times.parts_s(one, name),
                 backward_s=lambda side, name=name: times.backward_s(one, f"{name}.{side}"),
