@@ -78,7 +78,8 @@ class StepTaskBuilder {
   explicit StepTaskBuilder(const TrainingGraph& graph);
 
   // Requires ranges in the given order that do not overlap, and launches in an order in which producers come first,
-  // each part once, and of backward instructions in parts those alone whose forward ones are in a range. Tasks that compute are without their kernels where nobody is to run them.
+  // each part once, and of backward instructions in parts those alone whose forward ones are in a range. Tasks that
+  // compute are without their kernels where nobody is to run them.
   StepTasks Build(std::span<const StepRange> ranges, std::span<const StepLaunch> launches,
                   bool with_kernels = true) const;
 

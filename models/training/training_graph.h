@@ -107,7 +107,8 @@ Status ValidateTrainingGraph(const TrainingGraph& graph);
 // The producers of what each instruction reads, ascending, each once. Requires a validated graph.
 std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph);
 
-// The place of the forward instruction that each is the way back of; -1 where it is of none. Requires a validated graph.
+// The place of the forward instruction that each is the way back of; -1 where it is of none. Requires a validated
+// graph.
 std::vector<int> ForwardsOf(const TrainingGraph& graph);
 
 // The most parts that an instruction is ever cut in: ranges are of the forward pass, and of its way back.

@@ -1,7 +1,6 @@
 #include "planner/lancet/cut_ranges.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "planner/lancet/axes.h"
@@ -11,6 +10,8 @@ namespace moeplan::planner {
 namespace {
 
 constexpr double kRounding = 1e-12;  // Of a sum of times.
+
+double JustBelow(double time_s) { return time_s * (time_s > 0 ? 1 - kRounding : 1 + kRounding); }
 
 // The longest ranges that start at one border, by axes and length.
 class Reach {
@@ -144,10 +145,9 @@ class RunSearch {
     size_t to = from;
     for (const int end : ends) {
       while (borders_[to] < end) ++to;
-      const double to_beat_s = best_[from].rest_s - kRounding * std::abs(best_[from].rest_s);
+      const double to_beat_s = JustBelow(best_[from].rest_s);
       const double least_back_s = parts > 1 ? way_back_.LeastAddedS(borders_[from], end - 1, parts) : 0;
-      const double floor_s = range.GrowTo(end) * (1 - kRounding) + least_back_s - kRounding * std::abs(least_back_s);
-      if (floor_s + best_[to].rest_s < to_beat_s) {
+      if (JustBelow(range.GrowTo(end)) + JustBelow(least_back_s) + best_[to].rest_s < to_beat_s) {
         const double time_s = range.TimeS();
         const double back_s = BackS(borders_[from], end - 1, parts);
         const double total_s = time_s + back_s + best_[to].rest_s;

@@ -1,5 +1,5 @@
-// Which ranges of the forward pass are cut, and in how many parts (Lancet §5.1), with what that does to the backward pass
-// where it is cut along with them (planner/lancet/way_back.h).
+// Which ranges of the forward pass are cut, and in how many parts (Lancet §5.1), with what that does to the backward
+// pass where it is cut along with them (planner/lancet/way_back.h).
 //
 // T(n), the end of the first n instructions, is the smallest T(i) + P(i, n, k) over i and k, with P from the timeline
 // of the range (planner/lancet/timeline.h) where its axes allow it, and what its way back takes longer; k = 1 leaves a

@@ -19,7 +19,7 @@ constexpr double kMostPlayedTasks = 3e5;  // While ranges are cut otherwise: som
 Judge::Judge(const TrainingGraph& graph, const TimedGraph& timed, const Profile* profile)
     : graph_(graph), timed_(timed), builder_(graph), pricer_(timed, profile), memory_(graph) {
   if (!graph.most_bytes) return;
-  most_bytes_ = std::max(*graph.most_bytes, Play({})->peak_bytes.value_or(0));
+  most_bytes_ = std::max(*graph.most_bytes, PeakBytes(*Play({})).value_or(0));
 }
 
 std::optional<JudgedChoice> Judge::Play(const StepChoice& choice) {
@@ -37,7 +37,6 @@ std::optional<JudgedChoice> Judge::Play(const StepChoice& choice) {
   }
   judged.tasks = builder_.Build(judged.ranges, judged.launches, /*with_kernels=*/false);
   judged.played = moeplan::Play(judged.tasks.graph, pricer_.Price(judged.tasks));
-  judged.peak_bytes = memory_.PeakBytes(judged.ranges, judged.tasks, judged.played);
   played_tasks_ += static_cast<double>(judged.tasks.tasks.size());
   return judged;
 }
@@ -60,12 +59,16 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
   return *std::move(best);
 }
 
-// Those that come first stay: what the others have to read is gone the sooner.
+bool Judge::HasRoom(const JudgedChoice& judged) const {
+  return !graph_.most_bytes || PeakBytes(judged).value_or(0) <= most_bytes_;
+}
+
+// Those stay for which the least has to wait.
 std::optional<JudgedChoice> Judge::WithFewerGradients(const StepChoice& choice, const std::stop_token& cancelled) {
   std::optional<JudgedChoice> known;
   size_t fits = 0, too_many = choice.places.size() + 1;  // It may be that not even none fits.
   std::vector<GradientPlace> in_order = choice.places;
-  std::ranges::sort(in_order, {}, &GradientPlace::exchange);
+  std::ranges::stable_sort(in_order, {}, [&](const GradientPlace& one) { return memory_.ReadBytes(one.gradient); });
   while (too_many > fits && !cancelled.stop_requested()) {
     const size_t tried = (fits + too_many) / 2;
     if (tried == fits && known) break;

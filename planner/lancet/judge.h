@@ -2,7 +2,6 @@
 // with what the search leaves out: contention, the boundaries of ranges, and memory. Seconds, bytes.
 #pragma once
 
-#include <limits>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -31,7 +30,6 @@ struct JudgedChoice {
   std::vector<StepLaunch> launches;
   StepTasks tasks;
   PlayedGraph played;
-  std::optional<double> peak_bytes;  // Of the graph's outputs (StepMemory).
 };
 
 class Judge {
@@ -43,17 +41,22 @@ class Judge {
   std::optional<JudgedChoice> Play(const StepChoice& choice);
 
   // The one that ends first, the earlier of equals; then what is left of its ranges and parts once those that do not
-  // pay are taken out or cut otherwise. Never later than any of the choices. Where the graph says how much its outputs may
-  // take at a time, all of that is among what takes no more, or no more than the given order does; a choice that takes
-  // more counts with as many of its weight gradients as there is room for. Requires one that can be launched. When
-  // cancelled, the best of those that were played.
+  // pay are taken out or cut otherwise. Never later than any of the choices. Where the graph says how much its outputs
+  // may take at a time, all of that is among what takes no more, or no more than the given order does; a choice that
+  // takes more counts with as many of its weight gradients as there is room for. Requires one that can be launched.
+  // When cancelled, the best of those that were played.
   JudgedChoice Choose(std::span<const StepChoice> choices, const std::stop_token& cancelled);
+
+  // The most that the graph's outputs take at a time (StepMemory).
+  std::optional<double> PeakBytes(const JudgedChoice& judged) const {
+    return memory_.PeakBytes(judged.ranges, judged.tasks, judged.played);
+  }
 
   // Of boundaries and contention.
   const PriceNotes* notes() const { return pricer_.notes(); }
 
  private:
-  bool HasRoom(const JudgedChoice& judged) const { return judged.peak_bytes.value_or(0) <= most_bytes_; }
+  bool HasRoom(const JudgedChoice& judged) const;
   std::optional<JudgedChoice> WithFewerGradients(const StepChoice& choice, const std::stop_token& cancelled);
   void Refine(JudgedChoice& best, const std::stop_token& cancelled);
   bool TryInPlace(JudgedChoice& best, StepChoice choice);
@@ -63,7 +66,7 @@ class Judge {
   StepTaskBuilder builder_;
   StepPricer pricer_;
   StepMemory memory_;
-  double most_bytes_ = std::numeric_limits<double>::infinity();
+  double most_bytes_ = 0;  // Where the graph says one.
   double played_tasks_ = 0;
 };
 

@@ -150,7 +150,7 @@ class Sorter {
   }
 
   const TimedGraph& graph_;
-  std::vector<int> node_;  // Of each instruction.
+  std::vector<int> node_;    // Of each instruction.
   std::map<int, Cut> cuts_;  // By node.
   std::vector<Rank> rank_;
   std::vector<std::vector<int>> needed_by_;

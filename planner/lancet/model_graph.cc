@@ -504,7 +504,7 @@ class Tape {
   std::vector<Step> steps_;
   std::vector<Part> parts_;
   std::vector<Instruction> instructions_;
-  std::map<std::string, double> made_;            // The bytes of every tensor that the forward pass writes or passes on.
+  std::map<std::string, double> made_;  // The bytes of every tensor that the forward pass writes or passes on.
   std::map<std::string, std::string> passed_on_;  // To a tensor that an instruction makes.
   std::map<std::string, Gathered> gathered_;
   std::map<std::string, Tensors> gradients_of_;

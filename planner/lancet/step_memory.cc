@@ -63,7 +63,8 @@ class StepMemory::Launches {
   std::vector<int> join_;  // -1: none.
 };
 
-StepMemory::StepMemory(const TrainingGraph& graph) : forwards_(ForwardsOf(graph)) {
+StepMemory::StepMemory(const TrainingGraph& graph)
+    : read_bytes_(graph.instructions.size(), 0), forwards_(ForwardsOf(graph)) {
   std::unordered_map<std::string_view, size_t> places;  // Of tensors among the outputs.
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     const Instruction& one = graph.instructions[i];
@@ -76,7 +77,10 @@ StepMemory::StepMemory(const TrainingGraph& graph) : forwards_(ForwardsOf(graph)
   }
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     for (const std::string& tensor : graph.instructions[i].inputs) {
-      if (const auto found = places.find(tensor); found != places.end()) outputs_[found->second].readers.push_back(i);
+      const auto found = places.find(tensor);
+      if (found == places.end()) continue;
+      outputs_[found->second].readers.push_back(i);
+      read_bytes_[i] += outputs_[found->second].bytes;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The memory that the tensors of a training step take while it is played: what waits for the backward pass, what a moved
-// weight gradient still has to read, and parts beside what they are put together to.
+// The memory that the tensors of a training step take while it is played: what waits for the backward pass, what a
+// moved weight gradient still has to read, and parts beside what they are put together to.
 //
 // An output is there from the start of what makes it to the end of the last that reads it, on any stream; one that
 // nobody reads, to the end of what makes it. Of an instruction that is cut each part is there by itself, for what reads
@@ -23,10 +23,13 @@ class StepMemory {
   // Requires a validated graph.
   explicit StepMemory(const TrainingGraph& graph);
 
-  // The most at a time. Absent where the graph has no sizes. Requires tasks of the graph, made with these ranges, and that
-  // they were played.
+  // The most at a time. Absent where the graph has no sizes. Requires tasks of the graph, made with these ranges, and
+  // that they were played.
   std::optional<double> PeakBytes(std::span<const StepRange> ranges, const StepTasks& tasks,
                                   const PlayedGraph& played) const;
+
+  // Of the sizes that are known, what an instruction reads: the memory that waits with it.
+  double ReadBytes(int instruction) const { return read_bytes_[instruction]; }
 
  private:
   class Launches;
@@ -36,8 +39,9 @@ class StepMemory {
     std::vector<int> readers;  // Instructions.
   };
 
-  std::vector<Output> outputs_;  // Those that have a size.
-  std::vector<int> forwards_;    // Of each instruction: itself, or the one whose way back it is; -1: neither.
+  std::vector<Output> outputs_;     // Those that have a size.
+  std::vector<double> read_bytes_;  // Of each instruction.
+  std::vector<int> forwards_;       // Of each instruction: itself, or the one whose way back it is; -1: neither.
 };
 
 }  // namespace moeplan::planner

@@ -97,7 +97,6 @@ void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Par
 
 // The same of instructions that need not be neighbours, such as the way back of a range. Requires at least one, and an
 // ascending order.
-void AppendParts(const TimedGraph& graph, std::span<const int> instructions, int parts,
-                 std::vector<PartLaunch>& order);
+void AppendParts(const TimedGraph& graph, std::span<const int> instructions, int parts, std::vector<PartLaunch>& order);
 
 }  // namespace moeplan::planner

@@ -49,7 +49,8 @@ void NameBoundaries(const TrainingGraph& graph, const StepTaskBuilder& builder, 
   partition.split.assign(split.begin(), split.end());
 }
 
-LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, const JudgedChoice& given) {
+LancetAnswer AnswerOf(const TrainingGraph& graph, const Judge& judge, const JudgedChoice& judged,
+                      const JudgedChoice& given) {
   const auto id = [&](int i) { return graph.instructions[i].id; };
   LancetAnswer answer = {.unscheduled_time_s = given.played.total_s,
                          .time_s = judged.played.total_s,
@@ -57,8 +58,8 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const JudgedChoice& judged, co
                          .exposed_communication_s = judged.played.exposed_communication_s,
                          .unscheduled_exposed_s = given.played.exposed_communication_s,
                          .timeline = TimelineOf(judged.tasks.graph, judged.played),
-                         .peak_bytes = judged.peak_bytes,
-                         .unscheduled_peak_bytes = given.peak_bytes};
+                         .peak_bytes = judge.PeakBytes(judged),
+                         .unscheduled_peak_bytes = judge.PeakBytes(given)};
   for (const auto& [gradient, exchange] : judged.choice.places) {
     answer.weight_gradients.push_back({id(gradient), id(exchange)});
   }
@@ -120,8 +121,8 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
 std::string MemorySentence(const TrainingGraph& graph, const LancetAnswer& answer) {
   if (!answer.peak_bytes) return {};
   const std::string limit = graph.most_bytes ? StrCat(", where ", SizeText(*graph.most_bytes, "bytes"), " may be") : "";
-  return StrCat(" What its instructions make takes ", SizeText(*answer.peak_bytes, "bytes"), " at most (given order: ",
-                SizeText(*answer.unscheduled_peak_bytes, "bytes"), limit, ").");
+  return StrCat(" What its instructions make takes ", SizeText(*answer.peak_bytes, "bytes"),
+                " at most (given order: ", SizeText(*answer.unscheduled_peak_bytes, "bytes"), limit, ").");
 }
 
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetAnswer& answer,
@@ -179,7 +180,7 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
     answer.profile_name = profile->name;
     answer.profile_version = profile->version;
   }
-  answer.lancet = AnswerOf(graph, chosen, given);
+  answer.lancet = AnswerOf(graph, judge, chosen, given);
   answer.graph = graph;
   if (const std::string remark = ForwardGradients(graph); !remark.empty()) notes.remarks.insert(remark);
   if (!schedule.all_ranges) {

@@ -234,9 +234,8 @@ std::string LancetChecker::Complaint(const json& answer) const {
     end = last + 1;
     schedule.ranges.push_back({first, last, parts});
     PlainSchedule alone = Build({schedule.ranges.back()}, std::vector<int>(size(), -1));
-    std::erase_if(alone.order, [&](const std::string& launch) {
-      return PartOf(launch) == 0 || !Forward(by_id_.at(IdOf(launch)));
-    });
+    std::erase_if(alone.order,
+                  [&](const std::string& launch) { return PartOf(launch) == 0 || !Forward(by_id_.at(IdOf(launch))); });
     json only = graph_;  // What comes from outside is there.
     for (int i = 0; i < size(); ++i) {
       if (i < first || i > last) only["instructions"][i]["outputs"] = json::array();

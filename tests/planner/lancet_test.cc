@@ -777,7 +777,7 @@ Cuts PlainDynamicProgram(const TimedGraph& graph) {
           if (parts > 1 && !LaunchOrder(graph, std::vector{range}, {})) continue;
           const double time_s = EndS(graph, launches);
           const double total_s = time_s + (parts > 1 ? AddedToWayBackS(graph, range) : 0) + rest_s[to];
-          if (total_s >= rest_s[from] - 1e-12 * std::abs(rest_s[from])) continue;
+          if (total_s >= rest_s[from] * (rest_s[from] > 0 ? 1 - 1e-12 : 1 + 1e-12)) continue;
           rest_s[from] = total_s;
           best[from] = {{range.first, range.last, parts, time_s}, to};
         }
@@ -871,8 +871,9 @@ TEST(WayBackTest, AForwardInstructionThatIsNoneIsRefused) {
     graph["instructions"][instruction]["forward"] = forward;
     return Refusal(graph);
   };
-  EXPECT_EQ(with(3, "nobody"),
-            "instructions[3] (fetch.dx).forward: found nobody, expected the id of an instruction before it in phase FORWARD");
+  EXPECT_EQ(
+      with(3, "nobody"),
+      "instructions[3] (fetch.dx).forward: found nobody, expected the id of an instruction before it in phase FORWARD");
   EXPECT_THAT(with(4, "fetch.dx"), HasSubstr("instructions[4] (ffn.dx).forward: found fetch.dx, expected the id"));
   EXPECT_EQ(with(1, "send"), "instructions[1] (ffn).forward: found send, expected none in phase FORWARD");
   EXPECT_THAT(with(3, std::string(300, 'x')), HasSubstr("forward: found 300 bytes, expected a name of 1 to 256"));

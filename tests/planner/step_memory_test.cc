@@ -31,7 +31,10 @@ Instruction Back(Instruction one, const std::string& forward = {}) {
 struct Played {
   explicit Played(const TrainingGraph& graph) : graph(graph), timed(*TimeGraph(graph, nullptr, notes)) {}
 
-  double PeakBytes(const StepChoice& choice) { return *Judge(graph, timed, nullptr).Play(choice)->peak_bytes; }
+  std::optional<double> PeakBytes(const StepChoice& choice) {
+    Judge judge(graph, timed, nullptr);
+    return judge.PeakBytes(*judge.Play(choice));
+  }
 
   const TrainingGraph& graph;
   PriceNotes notes;
@@ -40,7 +43,8 @@ struct Played {
 
 TEST(StepMemoryTest, AnOutputIsThereUntilTheLastThatReadsItEnds) {
   TrainingGraph graph;
-  graph.instructions = {Make("a", InstructionOp::kMatmul, 1, {"x"}, 100), Make("b", InstructionOp::kMatmul, 1, {"a.y"}, 10),
+  graph.instructions = {Make("a", InstructionOp::kMatmul, 1, {"x"}, 100),
+                        Make("b", InstructionOp::kMatmul, 1, {"a.y"}, 10),
                         Make("c", InstructionOp::kMatmul, 1, {"b.y"}, 1),
                         Back(Make("d", InstructionOp::kMatmul, 1, {"c.y", "a.y"}, 1000))};
   EXPECT_EQ(Played(graph).PeakBytes({}), 100 + 1 + 1000);  // b is gone.
@@ -49,7 +53,7 @@ TEST(StepMemoryTest, AnOutputIsThereUntilTheLastThatReadsItEnds) {
   graph.instructions[3].output_bytes = {0};
   EXPECT_EQ(Played(graph).PeakBytes({}), 100 + 10);
   for (Instruction& one : graph.instructions) one.output_bytes.clear();
-  EXPECT_FALSE(Judge(graph, Played(graph).timed, nullptr).Play({})->peak_bytes.has_value());
+  EXPECT_FALSE(Played(graph).PeakBytes({}).has_value());
 }
 
 // A product whose weight gradient may wait for an exchange behind it, and so may another's.
@@ -93,8 +97,10 @@ TEST(StepMemoryTest, APlanTakesNoMoreThanTheGraphSays) {
 
 TEST(StepMemoryTest, PartsThatArePutTogetherAreThereTwice) {
   TrainingGraph graph;
-  graph.instructions = {Make("rows", InstructionOp::kAllToAll, 4, {"x"}, 32), Make("experts", InstructionOp::kExpert, 4, {"rows.y"}, 8),
+  graph.instructions = {Make("rows", InstructionOp::kAllToAll, 4, {"x"}, 32),
+                        Make("experts", InstructionOp::kExpert, 4, {"rows.y"}, 8),
                         Make("all", InstructionOp::kOther, 1, {"experts.y"}, 0)};
+  graph.max_parts = 4;
   const StepChoice cut = {.ranges = {{0, 1, 2}}};
   // Both parts of the rows, of which the first is read while the second comes, and then what experts make of them.
   EXPECT_EQ(Played(graph).PeakBytes({}), 32 + 8);
@@ -145,8 +151,8 @@ double PlainPeakBytes(const TrainingGraph& graph, const JudgedChoice& judged) {
         const StepTask& reader = judged.tasks.tasks[other];
         const auto& inputs = graph.instructions[reader.instruction].inputs;
         if (!std::ranges::count(inputs, graph.instructions[made.instruction].outputs[0])) continue;
-        const bool together = made.parts > 1 && reader.parts == made.parts &&
-                              range_of(made.instruction) == range_of(reader.instruction);
+        const bool together =
+            made.parts > 1 && reader.parts == made.parts && range_of(made.instruction) == range_of(reader.instruction);
         if (together && tasks[task].chunk != tasks[other].chunk) continue;
         until_s = std::max(until_s, judged.played.end_s[other]);
       }
@@ -168,12 +174,14 @@ TEST(StepMemoryTest, AnyStepIsCountedAsPlainly) {
     StepChoice choice;
     const std::vector<CutRange> ranges = AllRanges(played.timed, 1000);
     if (!ranges.empty()) choice.ranges = {ranges[engine() % ranges.size()]};
-    const std::optional<JudgedChoice> judged = Judge(graph, played.timed, nullptr).Play(choice);
+    Judge judge(graph, played.timed, nullptr);
+    const std::optional<JudgedChoice> judged = judge.Play(choice);
     ASSERT_TRUE(judged.has_value());
-    const bool joins = std::ranges::any_of(judged->tasks.tasks, [](const StepTask& one) { return one.role == StepRole::kJoin; });
+    const bool joins =
+        std::ranges::any_of(judged->tasks.tasks, [](const StepTask& one) { return one.role == StepRole::kJoin; });
     if (joins) continue;
     cut += !choice.ranges.empty();
-    ASSERT_NEAR(*judged->peak_bytes, PlainPeakBytes(graph, *judged), 1e-6);
+    ASSERT_NEAR(*judge.PeakBytes(*judged), PlainPeakBytes(graph, *judged), 1e-6);
   }
   EXPECT_GT(cut, 300);
 }
