@@ -95,16 +95,23 @@ class Sorter {
     AddEdge(place.exchange, place.gradient);
   }
 
-  // Whether all parts of what the gradient needs of the cut are launched before the first part of its all-to-all: they
-  // are of a stage before.
+  // Whether the gradient can run between the parts of the cut: nothing there needs it, and all parts of what it needs
+  // there are launched before the first part of its all-to-all, as they are of a stage before. Gradients that cover
+  // something themselves are not counted on.
   bool IsThere(const Cut& cut, const GradientPlace& place) const {
     const auto stream = [&](int i) { return graph_.instructions[i].stream; };
     const auto exchange = std::ranges::lower_bound(cut.instructions, place.exchange);
     auto stage = exchange;
     while (stage != cut.instructions.begin() && stream(*(stage - 1)) == stream(*exchange)) --stage;
-    const std::vector<int>& needs = graph_.instructions[place.gradient].producers;
-    return std::ranges::all_of(
-        needs, [&](int producer) { return node_[producer] != node_[place.exchange] || producer < *stage; });
+    const std::span<const int> before(cut.instructions.begin(), stage);
+    const auto is_there = [&](int producer) {
+      return node_[producer] != node_[place.exchange] || std::ranges::binary_search(before, producer);
+    };
+    const auto needs_it = [&](int i) {
+      return std::ranges::binary_search(graph_.instructions[i].producers, place.gradient);
+    };
+    return std::ranges::all_of(graph_.instructions[place.gradient].producers, is_there) &&
+           std::ranges::none_of(cut.instructions, needs_it);
   }
 
   void AddEdge(int from, int to) {

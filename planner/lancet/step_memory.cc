@@ -1,6 +1,8 @@
 #include "planner/lancet/step_memory.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -98,7 +100,8 @@ std::optional<double> StepMemory::PeakBytes(std::span<const StepRange> ranges, c
   for (const Output& output : outputs_) {
     const std::vector<int>& parts = launches.Of(output.maker);
     const int join = launches.JoinOf(output.maker);
-    double joined_until_s = join < 0 ? 0 : launches.EndS(join);
+    // A join without a time has both in memory, too.
+    double joined_until_s = join < 0 ? 0 : std::nextafter(launches.EndS(join), std::numeric_limits<double>::infinity());
     std::vector<double> until_s;
     for (const int task : parts) until_s.push_back(std::max(launches.EndS(task), joined_until_s));
     for (const int reader : output.readers) {

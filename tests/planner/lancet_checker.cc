@@ -306,19 +306,24 @@ PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& rang
     }
   }
   // A weight gradient comes behind the first part of an all-to-all that goes back in parts, if all parts that it needs
-  // are launched by then.
-  for (int i = size(); i-- > 0;) {
+  // are launched by then, none of them covers something itself, and nothing of what goes back in parts needs it.
+  for (int i = 0; i < size(); ++i) {
     if (beside[i] < 0 || !launches.contains(unit[beside[i]])) continue;
     std::vector<std::string>& order = launches[unit[beside[i]]];
-    const auto first_part = std::ranges::find(order, Id(beside[i]) + "#1");
+    auto behind = std::ranges::find(order, Id(beside[i]) + "#1") + 1;
     bool there = true;
     for (const int producer : ProducersOf(i)) {
-      for (auto later = first_part; unit[producer] == unit[beside[i]] && later != order.end(); ++later) {
-        there = there && IdOf(*later) != Id(producer);
-      }
+      if (unit[producer] != unit[beside[i]]) continue;
+      there = there && beside[producer] < 0;
+      for (auto later = behind - 1; later != order.end(); ++later) there = there && IdOf(*later) != Id(producer);
+    }
+    for (int reader = 0; reader < size(); ++reader) {
+      const std::vector<int>& read = ProducersOf(reader);
+      if (unit[reader] == unit[beside[i]]) there = there && std::ranges::find(read, i) == read.end();
     }
     if (!there) continue;
-    order.insert(first_part + 1, Id(i));
+    while (behind != order.end() && PartOf(*behind) == 0) ++behind;
+    order.insert(behind, Id(i));
     unit[i] = unit[beside[i]];
   }
   std::vector<std::array<int, 3>> place(size());  // In the given order; 1 when behind what stands there; its own.
