@@ -148,14 +148,15 @@ class _Times:
 
     def parts_s(self, one: Any, side: str) -> Optional[list[float]]:
         """The time of one part of k, for k of 1 and more: at least its share of the whole, which parts that were measured
-        at a quieter moment would undercut. A layer's parts may take less, as they may send other rows than the whole. None
-        for what cannot be cut, or takes no time."""
+        at a quieter moment would undercut. Parts of a layer with a capacity may take less, as they may send fewer rows than
+        slots. None for what cannot be cut, or takes no time."""
         if not one.samples or one.main.index >= self._traced.model_ends:
             return None
         points = [(size, self._seconds.get(self._operators.of(one, side, size))) for size in self._sizes]
         if any(seconds is None for _, seconds in points):
             return None
-        whole_s = points[-1][1] if one.layer is None else 0.0
+        has_slots = one.layer is not None and one.layer.plan.workload.layer.capacity_factor > 0
+        whole_s = 0.0 if has_slots else points[-1][1]
         return [max(_between(points, self._traced.batch / k), whole_s / k) for k in range(1, self.most_parts + 1)]
 
 
