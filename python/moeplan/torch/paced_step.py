@@ -16,6 +16,7 @@ import torch
 from moeplan.errors import InvalidInput
 from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
+from moeplan.torch.layer_functions import BatchInParts
 from moeplan.torch.operator_times import Operator
 from moeplan.torch.operators import Operators
 from moeplan.torch.step_inputs import part_of
@@ -31,7 +32,7 @@ class _Went(NamedTuple):
 
 
 class PacedStep:
-    """Runs the step, or the model both ways with a part of the batch, and times its operators.
+    """Runs the step, or the model both ways with one part of the batch after the other, and times its operators.
 
     Gradients of the model's parameters stay as they are. Collective where the model has MoELayers: every rank runs the
     same passes.
@@ -49,13 +50,18 @@ class PacedStep:
         self._calls_s: dict[int, list[float]] = {}
         self._steps_s: list[float] = []
         self._pending: list[Callable[[], None]] = []
+        self._in_parts: dict[int, BatchInParts] = {}  # By call, while parts of one batch run.
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
 
     def run(self, batch: int, counts: bool) -> None:
-        """One pass both ways, with less than the whole batch without the loss. ``counts``: ``times_s`` has it."""
+        """One pass both ways of the whole batch, in parts of ``batch`` samples, which are without the loss. ``counts``:
+        ``times_s`` has it."""
         self._pending = []
+        self._in_parts = {}
         with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
-            self._backward(self._forward(batch), batch)
+            went = [self._forward(batch, part) for part in range(self._traced.batch // batch)]
+            while went:
+                self._backward(went.pop(), batch)
         self._clock.settle()
         if counts:
             self._times = {}
@@ -88,13 +94,14 @@ class PacedStep:
     def times_s(self, batch: int) -> dict[Operator, float]:
         """Seconds of each operator with so many samples: the median of those in the passes that count, as a part of a step.
 
-        Medians leave out what now and then stops a process, which no step is without, and a pass leaves ranks more time to
-        part than a step does. So all are scaled: together they take what a pass took, in the median, and all calls of a
-        pass what a step took that ran as it is.
+        Parts differ, as a capacity leaves later ones less, so the mean of a pass counts. Medians leave out what now and then
+        stops a process, which no step is without, and a pass leaves ranks more time to part than a step does. So all are
+        scaled: together they take what a pass took, in the median, and all calls of a pass what a step took that ran as it
+        is.
         """
         passes = self._passes[batch]
         found = {
-            operator: statistics.median(seconds for one in passes for seconds in one.get(operator, []))
+            operator: statistics.median(statistics.fmean(one[operator]) for one in passes if operator in one)
             for operator in {operator for one in passes for operator in one}
         }
         together = statistics.median(sum(map(sum, one.values())) for one in passes)
@@ -104,8 +111,8 @@ class PacedStep:
 
     # ---- Forward.
 
-    def _forward(self, batch: int) -> dict[str, _Went]:
-        given = flat_tensors(part_of(self._inputs, self._traced.batch, batch))
+    def _forward(self, batch: int, part: int) -> dict[str, _Went]:
+        given = flat_tensors(part_of(self._inputs, self._traced.batch, batch, part * batch))
         values: dict[Read, torch.Tensor] = {}
         went = {}
         whole = batch == self._traced.batch
@@ -159,10 +166,15 @@ class PacedStep:
     def _result(self, call: Call, args: Any, kwargs: Any, batch: int) -> Any:
         """What the call gives; a layer gets less than the batch as a part of it, whose gate knows of the others."""
         if call.is_moe and batch != self._traced.batch:
-            rows = call.outputs[0].shape_at(self._traced.batch)[:-1].numel()
             with contextlib.suppress(InvalidInput):  # A gate that looks at the whole batch has no parts.
-                return call.target.in_parts(rows)(*args, **kwargs)
+                return self._batch_of(call)(*args, **kwargs)
         return call.apply(args, kwargs)
+
+    def _batch_of(self, call: Call) -> BatchInParts:
+        if call.index not in self._in_parts:
+            rows = call.outputs[0].shape_at(self._traced.batch)[:-1].numel()
+            self._in_parts[call.index] = call.target.in_parts(rows)
+        return self._in_parts[call.index]
 
     def _stood_in_for(
         self, one: Instruction, batch: int, value_of: Callable[[Source], torch.Tensor], local: dict[Read, torch.Tensor]

@@ -30,9 +30,10 @@ def batch_of(inputs: Inputs) -> int:
     return tensors[0].shape[0]
 
 
-def part_of(inputs: Inputs, batch: int, part: int) -> Inputs:
-    """The first ``part`` samples, or the last ``-part``, of every tensor that has ``batch`` along its first dimension."""
-    samples = slice(part, None) if part < 0 else slice(part)
+def part_of(inputs: Inputs, batch: int, part: int, first: int = 0) -> Inputs:
+    """``part`` samples from ``first`` on, or the last ``-part``, of every tensor that has ``batch`` along its first
+    dimension."""
+    samples = slice(part, None) if part < 0 else slice(first, first + part)
 
     def cut(value: Any) -> Any:
         has_samples = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
