@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/commands/import_kineto.h"
 #include "cli/options.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
@@ -131,7 +132,7 @@ void AddDeepEp(CLI::App& import, Invocation& invocation) {
 }  // namespace
 
 void AddImport(CLI::App& app, Invocation& invocation) {
-  CLI::App* import = app.add_subcommand("import", "Read measurements of other tools");
+  CLI::App* import = app.add_subcommand("import", "Read measurements and traces of other tools");
   import->require_subcommand(1);
   const auto options = std::make_shared<ImportOptions>();
   CLI::App* command =
@@ -149,6 +150,7 @@ void AddImport(CLI::App& app, Invocation& invocation) {
   command->add_option("--ctas", options->ctas, "NCCL_MAX_CTAS that the logs were taken with (default: not set)");
   command->add_flag("--json", options->json, "Print the samples as JSON");
   AddDeepEp(*import, invocation);
+  AddImportKineto(*import, invocation);
 }
 
 }  // namespace moeplan::cli

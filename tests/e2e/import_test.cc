@@ -172,5 +172,50 @@ TEST(ImportTest, WhatIsLeftOutIsSaidOnStandardError) {
   EXPECT_THAT(RunMoeplan({"import", "nccl-tests", a, "--collective", "ALL"}).err, HasSubstr("--collective: found ALL"));
 }
 
+TEST(ImportTest, ATraceBecomesAGraphThatIsPlannedWithoutAProfile) {
+  const TemporaryFolder folder;
+  const std::string trace = MOEPLAN_TEST_DATA "/kineto/h100.json";
+  const Outcome imported = RunMoeplan({"import", "kineto", trace, "--ranks-per-node", "8", "--json"});
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_THAT(imported.err, HasSubstr("moeplan: ProfilerStep#3 (of 2 steps): 31 kernels in 27 instructions"));
+  EXPECT_EQ(Json::parse(imported.out).at("instructions").size(), 27U);
+  const std::string graph = folder.Write("graph.json", imported.out);
+  const Outcome planned = RunMoeplan({"plan", "--graph", graph, "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json plan = Json::parse(planned.out).at("rules").at("lancet");
+  // The traced step took 1084 us from the first kernel to the last. The head's weight gradient, 52 us, runs beside an
+  // all-to-all of 95 or 105 us; the other comes behind both.
+  EXPECT_NEAR(plan.at("unscheduledTimeS").get<double>(), 1084e-6, 1e-9);
+  EXPECT_NEAR(plan.at("timeS").get<double>(), 1032e-6, 1e-9);
+  EXPECT_EQ(plan.at("partitions").size(), 0U);
+  ASSERT_EQ(plan.at("weightGradients").size(), 1U);
+
+  const Outcome in_words = RunMoeplan({"import", "kineto", trace});
+  EXPECT_EQ(in_words.exit_code, 0);
+  EXPECT_THAT(in_words.out, HasSubstr("BACKWARD ALL_TO_ALL"));
+  // Parts take a time that no trace has.
+  const Outcome cut = RunMoeplan({"import", "kineto", trace, "--max-parts", "4", "--json"});
+  const Outcome refused = RunMoeplan({"plan", "--graph", folder.Write("cut.json", cut.out), "--json"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("partTimesS of 2 parts"));
+}
+
+TEST(ImportTest, WhatIsNoTraceIsNamedAndNothingPrinted) {
+  const TemporaryFolder folder;
+  const std::string half = folder.Write("half.json", "{\"traceEvents\": [\n{\"ph\": \"X\", ");
+  for (const auto& [arguments, error] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{half}, half + ": line 2: found the end, expected the rest of a trace"},
+           {{folder / "absent"}, "absent: found no readable file"},
+           {{MOEPLAN_TEST_DATA "/kineto/h100.json", "--step", "7"}, "moeplan: --step: found 7, expected one of the 2"},
+           {{MOEPLAN_TEST_DATA "/kineto/h100.json", "--rank", "7"}, "moeplan: --rank: found 7, expected 0"}}) {
+    std::vector<std::string> command = {"import", "kineto", "--json"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const Outcome outcome = RunMoeplan(command);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.out, IsEmpty());
+    EXPECT_THAT(outcome.err, HasSubstr(error));
+  }
+}
+
 }  // namespace
 }  // namespace moeplan::testing
