@@ -38,6 +38,7 @@ seeds grid deploy/examples/grid*.json tests/fuzz/seeds/grid/*
 seeds hf_config deploy/examples/*.config.json deploy/examples/gpt2-*.json tests/fuzz/seeds/hf_config/*
 seeds hostfile tests/fuzz/seeds/hostfile/*
 seeds http tests/fuzz/seeds/http/*
+seeds kineto tests/fuzz/seeds/kineto/*
 seeds nccl_tests tests/fuzz/seeds/nccl_tests/*
 seeds plan_response tests/fuzz/seeds/plan_response/*
 seeds profile deploy/examples/profile*.json tests/data/contract/profile*.json
@@ -62,7 +63,9 @@ dictionary=build-fuzz/words.dict
   printf '"%s"\n' 'top_indices' 'routing_map' 'tokens_per_expert' 'num_local_experts' 'num_experts_per_tok' \
     'slots=' 'max_slots=' '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648' \
     '--expert-model-parallel-size ' '--moe-token-dispatcher-type flex' 'model.recompute_modules=' 'MODEL_ARGS:' '(t*4|)*' \
-    '[config] ' 'num_tokens=' 'Best dispatch (BF16): SMs ' 'Best combine: SMs ' ' GB/s (RDMA)'
+    '[config] ' 'num_tokens=' 'Best dispatch (BF16): SMs ' 'Best combine: SMs ' ' GB/s (RDMA)' \
+    'traceEvents' 'cpu_op' 'cuda_runtime' 'kernel' 'user_annotation' 'correlation' 'External id' 'Input Dims' \
+    'Sequence number' 'Collective name' 'Process Group Ranks' 'evaluate_function: ' 'AccumulateGrad' 'ProfilerStep#'
 } | sort -u > "$dictionary"
 
 one() {
