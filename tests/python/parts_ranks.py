@@ -262,7 +262,7 @@ def models_of_strangers(world):
             if one["op"] == "ALL_TO_ALL":
                 slower = 5e-3 / max(one["timeS"], 1e-9)
                 one["timeS"] *= slower
-                one["partTimesS"] = [5e-3 / k for k in range(1, 9)] if one["phase"] == "FORWARD" else []
+                one["partTimesS"] = [5e-3 / k for k in range(1, 9)]
         answer = planned(world, graph)
         lancet = answer["rules"]["lancet"]
         assert lancet["partitions"] and lancet["weightGradients"], lancet
