@@ -97,6 +97,7 @@ void PrintAdvice(const v1::Advice& message) {
     for (const std::string& decision : message.changed().decisions()) add(tail, "decided", decision);
     if (message.changed().decisions().empty()) add(tail, "decided", "as before");
   }
+  if (!message.scheduled().empty()) add(tail, "more", message.scheduled());
   if (!message.measure_next().empty()) add(tail, "measure", message.measure_next(0));
   const v1::ExportedLayout& exported = message.export_();
   tail.emplace_back();

@@ -11,6 +11,7 @@
 #include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
+#include "planner/layout/lancet_rows.h"
 #include "planner/layout/rank_layouts.h"
 #include "proto/convert/layouts.h"
 #include "proto/convert/step.h"
@@ -23,7 +24,7 @@ struct LayoutCommandOptions {
   SourceOption source;
   std::string model, settings, recompute = "none", attention = "flash", precision = "bf16";
   LayoutRequest request;
-  bool whole_rows = false;
+  bool whole_rows = false, lancet = false;
   bool json = false;
 };
 
@@ -74,12 +75,13 @@ void PrintAnswer(const LayoutAnswer& answer) {
       {"layout", "micro-batch", "step", "tokens/s", "MFU", "memory", "network", "bubble", "MoE layer"}};
   for (const RankedLayout& ranked : answer.layouts) {
     const bool moe = ranked.moe_layer_s > 0;
-    rows.push_back({DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
-                    Number("%.3g", ranked.tokens_per_s), Percent(ranked.mfu),
-                    Number("%.1f GB", ranked.memory.total_bytes() / 1e9),
-                    StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
-                    Percent(ranked.pipeline_bubble),
-                    moe ? StrCat(Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s)) : ""});
+    rows.push_back(
+        {DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
+         Number("%.3g", ranked.tokens_per_s), Percent(ranked.mfu), Number("%.1f GB", ranked.memory.total_bytes() / 1e9),
+         StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
+         Percent(ranked.pipeline_bubble),
+         moe ? StrCat(ranked.lancet ? "LANCET over " : "", Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s))
+             : ""});
   }
   std::fputs(Table(rows).c_str(), stdout);
   std::printf("\n%d layouts and micro-batches, %d fit, %d priced\n", answer.enumerated, answer.fitting, answer.priced);
@@ -97,7 +99,8 @@ Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& an
 Status Run(const LayoutCommandOptions& options) {
   ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(request.model, request.gpus));
-  ASSIGN_OR_RETURN(const LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
+  ASSIGN_OR_RETURN(LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
+  if (options.lancet) RETURN_IF_ERROR(planner::TryLancet(request, profile, DefaultThreads(), answer));
   if (options.json) {
     PrintJson(ToProto(answer, request));
   } else {
@@ -156,6 +159,9 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
       ->add_option("--network-scale", request.max_network_scale,
                    "Ranks that the network joins at full rate (0: all): limits horizontal context parallelism")
       ->capture_default_str();
+  command->add_flag("--lancet", options->lancet,
+                    "Price the layouts that are listed under Lancet's passes, too, which takes tens of milliseconds "
+                    "each; a row is that of the faster");
   command->add_option("--top", request.top, "How many layouts to print")->capture_default_str();
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }

@@ -98,7 +98,8 @@ struct RankedLayout {
   double gradient_s = 0;             // Of the step: gradients and weights exchanged with nothing beside them.
   double moe_layer_s = 0;            // One MoE layer on one micro-batch, forward and backward.
   Knobs moe;                         // Its schedule; nothing where no layer has experts.
-  bool extrapolated = false;         // Some group was not measured.
+  bool lancet = false;        // Lancet's passes plan the graphs of the stages, whose MoE layers run as `moe` says.
+  bool extrapolated = false;  // Some group was not measured.
   // Entries of the profile that its times are priced from: those of the MoE layer, the dearest first, then the others.
   std::vector<CostKey> priced_from;
 

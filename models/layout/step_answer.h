@@ -21,6 +21,9 @@ struct StepQuestion {
   // the best that fits; absent: of all plans.
   std::optional<Family> schedule;
   std::optional<int> chunks, partition_degree;
+  // MoE layers run in one piece, and Lancet's passes plan the graph of each stage (planner/lancet/stage_gains.h);
+  // `schedule`, `chunks` and `partition_degree` are then absent.
+  bool lancet = false;
 };
 
 struct StepPartTime {
@@ -39,6 +42,16 @@ struct StepError {
   friend bool operator==(const StepError&, const StepError&) = default;
 };
 
+// Says how much Lancet's passes hide in a step, over all micro-batches of the slowest stage. Parts of the step are
+// shorter by both sums together.
+struct LancetInStep {
+  double ranges_s = 0;            // Hidden by ranges of the forward pass that are cut and pipelined.
+  double weight_gradients_s = 0;  // Hidden by weight gradients beside all-to-alls of the backward pass.
+  double without_step_s = 0;      // The step of the same MoE layers without the passes.
+
+  friend bool operator==(const LancetInStep&, const LancetInStep&) = default;
+};
+
 struct StepAnswer {
   RankedLayout layout;              // As a ranking lists it.
   double low_s = 0, high_s = 0;     // 90 % interval of the step.
@@ -47,6 +60,7 @@ struct StepAnswer {
       errors;                // What the interval is made of beside what the sum of the parts misses; largest first.
   double missing_bytes = 0;  // What a GPU lacks; 0: it fits, or the memory of a GPU is not known.
   std::optional<OverlappedLayers> overlap;  // Of the slowest stage; absent: nothing runs beside another micro-batch.
+  std::optional<LancetInStep> lancet;       // Absent: the question did not ask for Lancet's passes.
   std::vector<std::string> warnings;
 
   friend bool operator==(const StepAnswer&, const StepAnswer&) = default;

@@ -496,7 +496,7 @@ class Adviser {
     ASSIGN_OR_RETURN(whole.step, PriceLayout(question, profile_, stop_));
     question.layout = whole.step.layout.layout;
     question.horizontal_contexts = whole.step.layout.horizontal_contexts;
-    if (request_.model.moe_layers() > 0) {
+    if (request_.model.moe_layers() > 0 && !question.lancet) {
       const Knobs& moe = whole.step.layout.moe;
       question.schedule = moe.family;
       question.chunks = moe.chunks;

@@ -37,6 +37,7 @@ Status CheckRequest(const CrossoverRequest& request) {
 StepQuestion At(const CrossoverRequest& request, double value, Dispatcher dispatcher) {
   StepQuestion question = request.question;
   question.schedule.reset(), question.chunks.reset(), question.partition_degree.reset();
+  question.lancet = false;
   question.layout.data_parallel = 0;
   question.request.as_frameworks = true;
   question.request.dispatcher = dispatcher;

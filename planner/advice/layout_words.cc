@@ -101,6 +101,7 @@ std::vector<Knob> KnobsOf(const ModelConfig& model) {
 StepQuestion Opened(StepQuestion question) {
   question.layout.data_parallel = 0;
   question.schedule.reset(), question.chunks.reset(), question.partition_degree.reset();
+  question.lancet = false;
   return question;
 }
 

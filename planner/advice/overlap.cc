@@ -49,6 +49,7 @@ StepQuestion With(const StepQuestion& question) {
     with.request.virtual_stages = std::max(2, with.request.virtual_stages);
   }
   with.schedule.reset(), with.chunks.reset(), with.partition_degree.reset();
+  with.lancet = false;
   return with;
 }
 

@@ -28,13 +28,9 @@ Status CheckFills(const Layout& layout, int gpus) {
   return Bad("dataParallel", StrCat(layout.data_parallel), StrCat(gpus / sharing, ", which fills ", gpus, " GPUs"));
 }
 
-Status CheckGraphHas(const StepQuestion& question) {
-  const LayoutRequest& request = question.request;
-  const Layout& layout = question.layout;
-  if (layout.pipeline_parallel != 1) {
-    return Bad("pipelineParallel", StrCat(layout.pipeline_parallel),
-               "1: a graph has no operation that sends from stage to stage");
-  }
+}  // namespace
+
+Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
   if (request.recompute != Recompute::kNone) {
     return Bad("recompute", request.recompute == Recompute::kFull ? "FULL" : "SELECTIVE",
                "NONE: a graph computes nothing again");
@@ -55,11 +51,12 @@ Status CheckGraphHas(const StepQuestion& question) {
   return OkStatus();
 }
 
-}  // namespace
-
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
-  RETURN_IF_ERROR(CheckGraphHas(question));
   const LayoutRequest& request = question.request;
+  if (const int stages = question.layout.pipeline_parallel; stages != 1) {
+    return Bad("pipelineParallel", StrCat(stages), "1: a graph has no operation that sends from stage to stage");
+  }
+  RETURN_IF_ERROR(CheckGraphHas(request, question.layout));
   RETURN_IF_ERROR(CheckFills(question.layout, request.gpus));
   ModelGraphOptions options;
   options.batch = question.micro_batch;

@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "models/measurement/cost_key.h"
@@ -25,6 +27,8 @@ using Tensors = std::vector<std::string>;
 
 constexpr double kMostGraphTokens = 1 << 30;
 constexpr int kMostDegree = 1 << 15, kMostRanks = 1 << 30;
+constexpr const char* kLoss = "loss";
+constexpr const char* kPassedOn = "passed_on";
 constexpr double kBucketBytes = 25 << 20;  // Of gradients that are summed together: PyTorch's DDP, as it is set.
 
 // Names a pass over an instruction: forward, or to one of its two gradients where it has weights. An instruction
@@ -186,11 +190,15 @@ struct Placement {
   int gpus_per_node = 1;
 };
 
+// Says whether a graph is a step of a whole model, or one micro-batch of it as GraphOfRun says.
+enum class Counts { kStep, kMicroBatch };
+
 // Writes steps down forward, then walks back over them.
 class Tape {
  public:
-  Tape(const ModelGraphOptions& options, const Placement& placement, Costs& costs)
+  Tape(const ModelGraphOptions& options, const Placement& placement, Counts counts, Costs& costs)
       : options_(options),
+        counts_(counts),
         costs_(costs),
         dense_{.replicas = DenseReplicas(placement.point, placement.gpus_per_node)},
         experts_{.prefix = "expert_", .replicas = ExpertReplicas(placement.point, placement.gpus_per_node)} {
@@ -228,11 +236,13 @@ class Tape {
     for (size_t i = steps_.size(); i-- > 0;) {
       if (part == parts_.size() || i < parts_[part].first_step) StartPartBack(--part);
       AddBack(steps_[i]);
+      if (counts_ == Counts::kMicroBatch) continue;
       for (Gradients* const of : {&dense_, &experts_}) {
         const bool full = CutsWeights() ? i == parts_[part].first_step : of->bucket_bytes >= kBucketBytes;
         if (full && of->bucket_bytes > 0) AddGradientSum(*of);
       }
     }
+    if (counts_ == Counts::kMicroBatch) return std::move(instructions_);
     for (Gradients* const of : {&dense_, &experts_}) {
       if (of->bucket_bytes > 0) AddGradientSum(*of);
     }
@@ -406,7 +416,7 @@ class Tape {
   // A collective of the replicas, beside what computes.
   Instruction OfReplicas(const Gradients& of, const std::string& id, InstructionOp op, double bytes, Tensors inputs) {
     Instruction one = {.id = id, .op = op, .phase = Pass::kBackward, .inputs = std::move(inputs)};
-    one.time_s = costs_.CollectiveS(op, of.replicas, bytes, of.stride);
+    one.time_s = counts_ == Counts::kStep ? costs_.CollectiveS(op, of.replicas, bytes, of.stride) : 0;
     one.bytes = bytes;
     one.group_size = of.replicas.size;
     one.ranks_per_node = of.replicas.ranks_per_node;
@@ -449,6 +459,7 @@ class Tape {
       gathers.back().outputs = gather.weights;
       gathers.back().output_bytes = gather.weight_bytes;
       const auto share_s = [&](double share) {
+        if (counts_ == Counts::kMicroBatch) return 0.0;
         return costs_.CollectiveS(InstructionOp::kAllGather, of->replicas, share * *gathers.back().bytes, of->stride);
       };
       SetPartTimes(share_s, gathers.back());
@@ -500,6 +511,7 @@ class Tape {
   static void Append(const Tensors& more, Tensors& tensors) { tensors.insert(tensors.end(), more.begin(), more.end()); }
 
   const ModelGraphOptions& options_;
+  const Counts counts_;
   Costs& costs_;
   std::vector<Step> steps_;
   std::vector<Part> parts_;
@@ -537,10 +549,11 @@ LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& optio
 
 class Builder {
  public:
-  Builder(const ModelConfig& model, const ModelGraphOptions& options, const Placement& placement, Costs& costs)
+  Builder(const ModelConfig& model, const ModelGraphOptions& options, const Placement& placement, Counts counts,
+          Costs& costs)
       : model_(model),
         options_(options),
-        tape_(options, placement, costs),
+        tape_(options, placement, counts, costs),
         slice_(SliceOf(RequestOf(model, options), placement.point)),
         tensor_group_(ShapeOf(Group::kTensor, placement.point.layout, placement.gpus_per_node)),
         expert_group_(options.expert_sharding_parallel > 1
@@ -549,21 +562,25 @@ class Builder {
         context_group_(ContextGroup(placement.point, placement.gpus_per_node)),
         context_stride_(ContextStride(placement.point)) {}
 
-  std::vector<Instruction> Build() {
+  std::vector<Instruction> Build(const LayerRun& run) {
     std::string memory;  // What the encoder gives.
-    std::string x = Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding");
-    for (int i = 0; i < model_.layers(); ++i) {
+    std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding") : Received();
+    for (int i = run.first; i < run.first + run.count; ++i) {
       if (i > 0 && i == model_.encoder_layers) {
         memory = Norm("encoder_norm", x);
         x = Embed("embedding");
       }
       x = LayerAt(i, x, memory);
     }
+    if (!run.predicts) {
+      PassOn(x);
+      return tape_.Finish();
+    }
     tape_.StartPart("head.");
     const BlockWork head = HeadWork(model_, slice_);
     x = Norm("norm", x);
     const std::string logits = Linears("head", AllRows("head_in", x), head.linears);
-    tape_.Add({"loss", InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
+    tape_.Add({kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
     return tape_.Finish();
   }
 
@@ -623,6 +640,16 @@ class Builder {
                                      /*weights=*/true,
                                      1.0 * model_.vocab * model_.model_dim / slice_.tensor_parallel});
     return Summed(id + "_sum", x);
+  }
+  // Rows of a stage before, and what sends them to the stage after, from which their gradients come. Neither takes
+  // time.
+  std::string Received() {
+    tape_.StartPart("received.");
+    return tape_.Add({"received", InstructionOp::kOther, {"stage_before"}, {}, {XBytes()}});
+  }
+  void PassOn(const std::string& x) {
+    tape_.StartPart("passed_on.");
+    tape_.Add({kPassedOn, InstructionOp::kOther, {x}, {}, {kLossBytes}});
   }
   std::string Norm(const std::string& id, const std::string& x) {
     return tape_.Add({id,
@@ -890,6 +917,48 @@ StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOption
   return Placement{point, cluster.gpus_per_node};
 }
 
+ModelGraphOptions OptionsOf(const LayoutRequest& request, const LayoutPoint& point, const Cluster& cluster) {
+  const Layout& layout = point.layout;
+  return {.batch = point.micro_batch,
+          .sequence_length = request.sequence_length,
+          .expert_parallel = layout.expert_parallel,
+          .ranks_per_node = std::min(layout.expert_parallel, cluster.gpus_per_node),
+          .expert_sharding_parallel = layout.expert_sharding_parallel,
+          .tensor_parallel = layout.tensor_parallel,
+          .context_parallel = layout.context_parallel,
+          .horizontal_contexts = point.horizontal_contexts,
+          .sequence_parallel = request.sequence_parallel,
+          .gpus = request.gpus / layout.pipeline_parallel,
+          .gpus_per_node = cluster.gpus_per_node,
+          .capacity_factor = request.capacity_factor,
+          .bytes_per_element = request.bytes_per_element,
+          .zero_stage = request.zero_stage,
+          .gradient_bytes = request.gradient_bytes};
+}
+
+void Shorten(double factor, Instruction& one) {
+  *one.time_s *= factor;
+  for (double& part_s : one.part_times_s) part_s *= factor;
+}
+
+// Leaves what exchanges of keys and values take beyond the scores beside them.
+void HideContexts(const LayerRun& run, TrainingGraph& graph) {
+  std::unordered_map<std::string_view, Instruction*> by_id;
+  for (Instruction& one : graph.instructions) by_id[one.id] = &one;
+  const auto hide = [&](std::initializer_list<std::string> exchanges, const std::string& scores) {
+    double exchanged_s = 0;
+    for (const std::string& id : exchanges) exchanged_s += by_id.contains(id) ? *by_id.at(id)->time_s : 0;
+    if (exchanged_s <= 0) return;
+    const double left = std::max(0.0, exchanged_s - *by_id.at(scores)->time_s) / exchanged_s;
+    for (const std::string& id : exchanges) Shorten(left, *by_id.at(id));
+  };
+  for (int i = run.first; i < run.first + run.count; ++i) {
+    const std::string layer = StrCat("layer", i, ".");
+    hide({layer + "contexts"}, layer + "attention");
+    hide({layer + "contexts.again", layer + "contexts.dx"}, layer + "attention.dx");
+  }
+}
+
 double ForwardS(const TrainingGraph& graph) {
   double forward_s = 0;
   for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
@@ -903,7 +972,8 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   RETURN_IF_ERROR(CheckOptions(model, options));
   ASSIGN_OR_RETURN(const Placement placement, PlacementOf(model, options, profile));
   Costs costs(model, options, profile);
-  TrainingGraph graph = {.instructions = Builder(model, options, placement, costs).Build(),
+  const LayerRun whole = {.count = model.layers()};
+  TrainingGraph graph = {.instructions = Builder(model, options, placement, Counts::kStep, costs).Build(whole),
                          .max_parts = options.max_parts};
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
@@ -911,6 +981,24 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   const RangeLimits limits = options.paper_limits ? LimitsOfPaper(ForwardS(graph), model.moe_layers()) : options.limits;
   graph.group_s = limits.group_s;
   graph.max_range_s = limits.max_range_s;
+  RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  return graph;
+}
+
+const char* LastOfForward(const LayerRun& run) { return run.predicts ? kLoss : kPassedOn; }
+
+StatusOr<TrainingGraph> GraphOfRun(const LayoutRequest& request, const LayoutPoint& point, const LayerRun& run,
+                                   const Profile& profile, PriceNotes& notes) {
+  const ModelGraphOptions options = OptionsOf(request, point, profile.cluster);
+  RETURN_IF_ERROR(CheckOptions(request.model, options));
+  const Placement placement = {point, profile.cluster.gpus_per_node};
+  Costs costs(request.model, options, profile);
+  Builder builder(request.model, options, placement, Counts::kMicroBatch, costs);
+  TrainingGraph graph = {.instructions = builder.Build(run), .max_parts = options.max_parts};
+  HideContexts(run, graph);
+  graph.workload = costs.workload();
+  RETURN_IF_ERROR(costs.Missing());
+  notes.Merge(costs.notes());
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));
   return graph;
 }

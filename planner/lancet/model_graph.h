@@ -37,11 +37,13 @@
 #include <optional>
 
 #include "models/cost/profile.h"
+#include "models/layout/layout_answer.h"
 #include "models/model/model_config.h"
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
 #include "planner/lancet/paper_plan.h"
+#include "planner/layout/layout_space.h"
 
 namespace moeplan::planner {
 
@@ -79,5 +81,25 @@ struct ModelGraphOptions {
 // measures them. What was extrapolated or taken as free goes to `notes`. The graph passes ValidateTrainingGraph.
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
                                         const Profile& profile, PriceNotes& notes);
+
+// A run of a model's layers, which is what a virtual stage of a pipeline has.
+struct LayerRun {
+  int first = 0, count = 0;
+  bool embeds = true;    // The embedding is in front of it; else rows come from the stage before.
+  bool predicts = true;  // The head and the loss are behind it; else gradients come from the stage after.
+};
+
+// The instruction of the forward pass behind which the backward pass begins: the loss, or the stage after.
+const char* LastOfForward(const LayerRun& run);
+
+// The graph of one micro-batch on its way through such a run and back, as `step` counts one: what a step does once is
+// not in it (sums of gradients, the optimizer), and what `step` counts by itself takes no time. The latter are weights
+// that ZeRO-3 gathers in front of a layer, what is sent from stage to stage, and keys and values of other contexts as
+// far as scores hide them.
+//
+// `profile` is on the cluster of the request's GPUs. Requires a checked request, a point of it and a run with layers.
+// Errors are TrainingGraphOf's.
+StatusOr<TrainingGraph> GraphOfRun(const LayoutRequest& request, const LayoutPoint& point, const LayerRun& run,
+                                   const Profile& profile, PriceNotes& notes);
 
 }  // namespace moeplan::planner

@@ -164,6 +164,17 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
   return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), nullptr, stop);
 }
 
+MoePlans PlanMoeAsGraph(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                        const StopSignals& stop) {
+  const bool shared = question.tensor_parallel > 1 || question.expert_sharding_parallel > 1;
+  const MoeChoice whole = {.family = shared ? Family::kParmS1 : Family::kBaseline, .chunks = 1, .partition_degree = 1};
+  Profile direct = profile;
+  std::erase_if(direct.collectives, [](const CollectiveModel& entry) {
+    return entry.key.collective == Collective::kAllToAll && entry.key.algorithm != AllToAllAlgorithm::kDirect;
+  });
+  return PlanMoeAs(whole, request, question, direct, stop);
+}
+
 MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const MoeQuestion& question,
                    const Profile& profile, const StopSignals& stop) {
   Workload workload = WorkloadOf(request, question);

@@ -60,6 +60,11 @@ Dispatching DispatchingOf(const LayoutRequest& request);
 bool HasOneSchedule(const LayoutRequest& request);
 Family OneSchedule(int tensor_parallel);
 
+// The plans of a layer in one piece as the training graph of a model has it (planner/lancet/model_graph.h): BASELINE
+// or, where ranks share tokens or experts, PARM_S1, by direct all-to-alls.
+MoePlans PlanMoeAsGraph(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                        const StopSignals& stop = {});
+
 // The same of the plans of one family alone, with so many chunks and partitions where they are not 0.
 struct MoeChoice {
   Family family = Family::kBaseline;

@@ -11,6 +11,7 @@
 
 #include "models/check.h"
 #include "models/measurement/cost_key.h"
+#include "planner/lancet/stage_gains.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
@@ -45,12 +46,31 @@ class StepSearch {
 
   // Must be called before everything else.
   Status Price() {
+    if (question_.lancet) RETURN_IF_ERROR(CheckLancet(question_));
     book_.LeanOn(std::nullopt);
     ASSIGN_OR_RETURN(const LayoutPoint point, PointOf(request_, profile_.cluster, question_.layout,
                                                       question_.micro_batch, question_.horizontal_contexts));
     ASSIGN_OR_RETURN(priced_, WithExperts(point));
+    if (question_.lancet) {
+      priced_.lancet = true;
+      StatusOr<std::vector<StageGain>> gains = GainsOfStages(request_, point, profile_, lancet_notes_, stop_);
+      if (!gains.ok()) {
+        const Status& status = gains.status();
+        return status.code() == StatusCode::kNotFound ? InvalidInput(status.message()) : status;
+      }
+      priced_.gains = *std::move(gains);
+      without_s_ = PriceStep(request_, point, priced_.moe.time, book_).step_s;
+    }
     book_.Forget();
-    parts_ = PriceStepParts(request_, point, priced_.moe.time, book_);
+    parts_ = PriceStepParts(request_, point, priced_.moe.time, book_, priced_.gains);
+    // A plan may leave the given order as it is.
+    if (question_.lancet && parts_.time.step_s > without_s_) {
+      priced_.gains.clear();
+      parts_ = PriceStepParts(request_, point, priced_.moe.time, book_);
+    }
+    double more_bytes = 0;
+    for (const StageGain& gain : priced_.gains) more_bytes = std::max(more_bytes, gain.more_bytes);
+    priced_.memory.running_bytes += more_bytes;
     if (!book_.missing().empty()) {
       return InvalidInput(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }
@@ -88,7 +108,11 @@ class StepSearch {
     answer.parts = Named(parts_);
     answer.missing_bytes = missing_bytes();
     answer.overlap = parts_.overlap;
-    std::set<std::string> warnings;
+    if (priced_.lancet) {
+      answer.lancet = {parts_.hidden.ranges_s, parts_.hidden.weight_gradients_s, without_s_};
+    }
+    const std::vector<std::string> of_graphs = lancet_notes_.Warnings();
+    std::set<std::string> warnings(of_graphs.begin(), of_graphs.end());
     answer.layout = Describe(request_, profile_, priced_, has_experts() ? &plans_ : nullptr, book_, warnings);
     SetInterval(answer);
     WarnOfPeak(profile_, book_, warnings);
@@ -118,11 +142,12 @@ class StepSearch {
     const Workload workload = WorkloadOf(request_, question);
     book_.Forget();
     const Profile of_layer = book_.ForLayer(workload.layer, workload.layout, DispatchingOf(request_));
-    plans_ = question_.schedule ? PlanMoeAs({.family = *question_.schedule,
-                                             .chunks = question_.chunks.value_or(0),
-                                             .partition_degree = question_.partition_degree.value_or(0)},
-                                            request_, question, of_layer, stop_)
-                                : PlanMoe(request_, question, of_layer, stop_);
+    plans_ = question_.lancet     ? PlanMoeAsGraph(request_, question, of_layer, stop_)
+             : question_.schedule ? PlanMoeAs({.family = *question_.schedule,
+                                               .chunks = question_.chunks.value_or(0),
+                                               .partition_degree = question_.partition_degree.value_or(0)},
+                                              request_, question, of_layer, stop_)
+                                  : PlanMoe(request_, question, of_layer, stop_);
     if (stop_.Requested()) return Cancelled("pricing a step was cancelled");
     if (plans_.plans.empty()) return InvalidInput(plans_.reason);
     plans_.extrapolated = book_.extrapolated();
@@ -134,7 +159,7 @@ class StepSearch {
     return PricedLayout{.point = point, .memory = RankMemoryOf(request_, point, smallest.memory), .moe = smallest};
   }
 
-  double StepS(const MoeTime& moe) { return PriceStep(request_, priced_.point, moe, book_).step_s; }
+  double StepS(const MoeTime& moe) { return PriceStep(request_, priced_.point, moe, book_, priced_.gains).step_s; }
 
   void SetInterval(StepAnswer& answer) {
     std::map<CostKey, double> errors;
@@ -196,6 +221,8 @@ class StepSearch {
   PricedLayout priced_;
   StepParts parts_;
   std::set<CostKey> asked_;
+  double without_s_ = 0;  // The step without Lancet's passes, where the question asks for them.
+  PriceNotes lancet_notes_;
 };
 
 Status CheckQuestion(const StepQuestion& question, const Profile& profile) {

@@ -16,6 +16,11 @@ class CostBook;
 // The MoE layers run as the best plan that leaves room for the rest, of those that the question allows; where none
 // does, as the one that needs least, and missing_bytes says what a GPU lacks.
 //
+// Under Lancet's passes each stage's training graph is planned, and the step is never longer than that of the same MoE
+// layers without them; what the plan's tensors take beyond the given order's is memory of the running layer. What the
+// passes hide has no interval of its own: it stays the same when a cost is taken at an
+// end of its interval.
+//
 // The interval takes the errors of different costs (a group of ranks, products, the MoE layer as planned) for
 // independent and those of one cost for the same wherever it is asked: the step's changes with each cost at the end of
 // its own interval are added in squares, and with them what the sum of the parts is known to miss.

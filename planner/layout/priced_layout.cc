@@ -53,11 +53,12 @@ RankedLayout Describe(const LayoutRequest& request, const Profile& profile, cons
                          .pipeline_bubble = priced.time.bubble,
                          .gradient_s = priced.time.gradient_s,
                          .moe_layer_s = priced.moe.time.forward_s + priced.moe.time.backward_s,
-                         .moe = priced.moe.knobs};
+                         .moe = priced.moe.knobs,
+                         .lancet = priced.lancet};
   layout.tokens_per_s = static_cast<double>(request.global_batch) * request.sequence_length / priced.time.step_s;
   layout.mfu = ModelFlopsUtilisation(request, priced.time.step_s, PeakFlopsPerS(profile, book));
   book.Forget();
-  PriceStep(request, priced.point, priced.moe.time, book);
+  PriceStep(request, priced.point, priced.moe.time, book, priced.gains);
   layout.extrapolated = book.extrapolated();
   std::vector<KeyTime> times;
   if (plans != nullptr) {

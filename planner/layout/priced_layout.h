@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "models/cost/profile.h"
 #include "models/layout/layout_answer.h"
@@ -19,6 +20,9 @@ struct PricedLayout {
   StepTime time;
   RankMemory memory;
   MoePlan moe;  // As by default where no layer has experts.
+  // Whether Lancet's passes plan the graphs of its stages, and what that gains for each; none where they gain nothing.
+  bool lancet = false;
+  std::vector<StageGain> gains;
 };
 
 // The memory of a GPU; infinite where it is not known.

@@ -16,7 +16,7 @@ namespace {
 enum class Gradients { kAsTheyHide, kHidden };
 
 // One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_wait_s +
-// wait_s.
+// wait_s - hidden_s.
 struct PassTime {
   double compute_s = 0;        // A MoE layer's as a whole.
   double tensor_s = 0;         // Exchanges over TP,
@@ -25,8 +25,9 @@ struct PassTime {
   double exchange_s = 0;       // These exchanges, hidden or not.
   double communication_s = 0;  // All communication, that inside a MoE layer too: when no gradient is sent.
   double launches = 0;         // By the host, of kernels and collectives.
+  double hidden_s = 0;         // By Lancet's passes, of all of these.
 
-  double length_s() const { return compute_s + tensor_wait_s + wait_s; }
+  double length_s() const { return compute_s + tensor_wait_s + wait_s - hidden_s; }
   PassTime& Add(const PassTime& other, double times) {
     compute_s += times * other.compute_s;
     tensor_s += times * other.tensor_s;
@@ -35,6 +36,7 @@ struct PassTime {
     exchange_s += times * other.exchange_s;
     communication_s += times * other.communication_s;
     launches += times * other.launches;
+    hidden_s += times * other.hidden_s;
     return *this;
   }
 };
@@ -60,13 +62,15 @@ struct Share {
 
 class StepPricer {
  public:
-  StepPricer(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book)
+  StepPricer(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
+             std::span<const StageGain> gains = {})
       : request_(request),
         model_(request.model),
         point_(point),
         layout_(point.layout),
         moe_(moe),
         book_(book),
+        gains_(gains),
         gpus_per_node_(book.gpus_per_node()),
         tokens_(TokensOf(point, request.sequence_length)),
         token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element),
@@ -82,7 +86,7 @@ class StepPricer {
     for (size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
       // Most stages are like the one before them.
-      if (i == 0 || !IsLike(stage, stages[i - 1])) {
+      if (i == 0 || !IsLike(stage, stages[i - 1]) || !(GainOf(stage) == GainOf(stages[i - 1]))) {
         const LayerTime pass = Whole(stage);
         const double host_s = HostS(pass);
         stage_s = std::max(pass.length_s(), host_s);
@@ -114,6 +118,7 @@ class StepPricer {
       const double times = share.times * point_.micro_batches;
       const PassTime &forward = share.time.forward, &backward = share.time.backward;
       parts[share.compute].Add(forward.compute_s, backward.compute_s, forward.compute_s + backward.compute_s, times);
+      parts[share.compute].exposed_s -= times * (forward.hidden_s + backward.hidden_s);
       parts[StepPart::kTensorExchange].Add(forward.tensor_s, backward.tensor_s,
                                            forward.tensor_wait_s + backward.tensor_wait_s, times);
       parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
@@ -132,6 +137,13 @@ class StepPricer {
     parts[StepPart::kOptimizer] = {.backward_s = update_.optimizer_s, .exposed_s = update_.optimizer_s};
     parts[StepPart::kBubble].exposed_s = time.step_s - update_.exposed_s() - working_s;
     return parts;
+  }
+
+  // After Price.
+  StageGain Hidden() const {
+    const StageGain one = GainOf(slowest_);
+    const double all = point_.micro_batches;
+    return {all * one.ranges_s, all * one.weight_gradients_s, all * one.more_launches, one.more_bytes};
   }
 
   // After Price.
@@ -325,12 +337,39 @@ class StepPricer {
     AddShares(embedding_, (stage.embeds ? 1.0 : 0.0) + next, 0, shares);
     AddShares(head_, stage.predicts ? 1.0 + next : 0.0, 0, shares);
     AddShare({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_}, request_.virtual_stages, 0, shares);
+    AddHidden(GainOf(stage), shares);
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
       for (const Share& share : shares) pass.Add(share.time, share.times);
       AddShare({StepPart::kWeights, StepPart::kWeights, Gathers(stage, pass)}, 1, 0, shares);
     }
     return shares;
+  }
+
+  StageGain GainOf(const Stage& stage) const {
+    return gains_.empty() ? StageGain() : gains_[static_cast<size_t>(stage.index)];
+  }
+
+  // Takes what Lancet's passes hide off the exchanges of the stage's shares.
+  void AddHidden(const StageGain& gain, std::vector<Share>& shares) const {
+    if (gain == StageGain()) return;
+    LayerTime of_experts, of_tensor, of_contexts;
+    of_experts.forward.launches = gain.more_launches;
+    of_experts.backward.hidden_s = gain.weight_gradients_s;
+    double experts_s = 0, tensor_s = 0, contexts_s = 0;
+    for (const Share& share : shares) {
+      if (share.compute == StepPart::kMoeLayers) experts_s += share.times * moe_.forward_exchange_s;
+      tensor_s += share.times * share.time.forward.tensor_wait_s;
+      if (share.exchange == StepPart::kContextExchange) contexts_s += share.times * share.time.forward.wait_s;
+    }
+    const double all_s = experts_s + tensor_s + contexts_s;
+    const double of_each = all_s > 0 ? gain.ranges_s / all_s : 0;
+    of_experts.forward.hidden_s = all_s > 0 ? of_each * experts_s : gain.ranges_s;
+    of_tensor.forward.hidden_s = of_each * tensor_s;
+    of_contexts.forward.hidden_s = of_each * contexts_s;
+    AddShare({StepPart::kMoeLayers, StepPart::kMoeLayers, of_experts}, 1, 0, shares);
+    AddShare({StepPart::kTensorExchange, StepPart::kTensorExchange, of_tensor}, 1, 0, shares);
+    AddShare({StepPart::kContextExchange, StepPart::kContextExchange, of_contexts}, 1, 0, shares);
   }
 
   double HostS(const LayerTime& pass) { return book_.HostS(pass.forward.launches + pass.backward.launches); }
@@ -528,6 +567,7 @@ class StepPricer {
   const Layout& layout_;
   const MoeTime& moe_;
   CostBook& book_;
+  const std::span<const StageGain> gains_;
   int gpus_per_node_;
   double tokens_, token_bytes_;
   RankSlice slice_;
@@ -565,14 +605,16 @@ std::string_view Name(StepPart part) {
   return kNames[static_cast<size_t>(part)];
 }
 
-StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
-  return StepPricer(request, point, moe, book).Price(Gradients::kAsTheyHide);
+StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
+                   std::span<const StageGain> gains) {
+  return StepPricer(request, point, moe, book, gains).Price(Gradients::kAsTheyHide);
 }
 
-StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
-  StepPricer pricer(request, point, moe, book);
+StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
+                         std::span<const StageGain> gains) {
+  StepPricer pricer(request, point, moe, book, gains);
   const StepTime time = pricer.Price(Gradients::kAsTheyHide);
-  return {time, pricer.Parts(time), pricer.Overlap()};
+  return {time, pricer.Parts(time), pricer.Overlap(), pricer.Hidden()};
 }
 
 double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book) {

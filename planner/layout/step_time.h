@@ -20,6 +20,7 @@
 // adds the scores, full the whole forward pass. Masks are causal; a profile without attention prices all scores. The
 // host launches the kernels and collectives of all of it one after another, ahead of the GPU: where the profile has
 // HOST_LAUNCH and that takes longer than they run, forward and backward of a micro-batch take as long as the host.
+// Under Lancet's passes both passes of a micro-batch are shorter by what the plan of the stage's graph gains.
 // Step = pipeline + gradients + optimizer. Pipeline: m times the slowest stage, and every other once, by v
 // virtual stages as fast; for equal stages (m + (p - 1)/v)·t. FP32 gradients of dense layers over CP·DP and of experts
 // over their replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3,
@@ -28,9 +29,11 @@
 // else communicates, one slice late: max(slice, all - window·(layers - 1)/layers). Else they follow it whole.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "models/layout/layout_answer.h"
@@ -50,6 +53,21 @@ struct MoeTime {
   double weight_gradient_s = 0;
   double forward_rest_s = 0, backward_rest_s = 0;
   int forward_launches = 0, backward_launches = 0;  // Of kernels and collectives, by the host.
+};
+
+// How much shorter one micro-batch's way through a pipeline stage and back is under Lancet's passes
+// (planner/lancet/stage_gains.h), whose ranges are the forward pass's and whose weight gradients are the backward's.
+struct StageGain {
+  double ranges_s = 0, weight_gradients_s = 0;
+  double more_launches = 0;  // By the host, for the parts of ranges.
+  double more_bytes = 0;     // At the most, for parts beside what they are put together to and what waits longer.
+
+  // Adds another virtual stage of the same rank, of which one runs at a time.
+  void Add(const StageGain& other) {
+    ranges_s += other.ranges_s, weight_gradients_s += other.weight_gradients_s, more_launches += other.more_launches;
+    more_bytes = std::max(more_bytes, other.more_bytes);
+  }
+  friend bool operator==(const StageGain&, const StageGain&) = default;
 };
 
 struct StepTime {
@@ -103,11 +121,16 @@ struct StepParts {
   StepTime time;
   PartTimes parts;
   std::optional<OverlappedLayers> overlap;  // Absent: nothing runs beside another micro-batch.
+  StageGain hidden;                         // In all micro-batches of the slowest stage.
 };
 
-// What `book` lacks counts 0 and is missing there.
-StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
-StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
+// What `book` lacks counts 0 and is missing there. `gains` are those of each stage, or none at all: time that ranges
+// hide is taken off the exchanges of the forward pass, each in proportion to its time, and time that weight gradients
+// hide off the MoE layers; gradients and weights of ZeRO-3 hide behind what is left of the passes.
+StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
+                   std::span<const StageGain> gains = {});
+StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
+                         std::span<const StageGain> gains = {});
 
 // No step of the layout takes less, whatever its MoE layers do: of these only compute is sure without planning them,
 // their experts' flops at the best rate of any size.

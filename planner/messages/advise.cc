@@ -16,6 +16,7 @@
 #include "planner/advice/advise.h"
 #include "planner/advice/layout_words.h"
 #include "planner/advice/overlap.h"
+#include "planner/advice/scheduled.h"
 #include "planner/layout/price_layout.h"
 #include "planner/messages/targets.h"
 #include "planner/shipped/names.h"
@@ -74,7 +75,8 @@ StatusOr<Mine> ReadMine(const std::string& text, const AdviceRequest& request, c
   }
   if (!layout.ok()) return layout.status();
   RETURN_IF_ERROR(ReadStepLayout(*layout, "mine", mine.question));
-  mine.question.request.as_frameworks = !mine.question.schedule && mine.question.layout.expert_sharding_parallel == 1;
+  const bool chosen = mine.question.schedule || mine.question.lancet;
+  mine.question.request.as_frameworks = !chosen && mine.question.layout.expert_sharding_parallel == 1;
   // Training systems lay contexts along the experts' ranks.
   if (mine.question.request.as_frameworks && !mine.question.horizontal_contexts)
     mine.question.horizontal_contexts = false;
@@ -167,12 +169,11 @@ Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profi
   AddMeasuredSince(old, profile, changed);
   if (compared == 0) message.add_warnings("the older answer: this source has none of its costs");
   StepQuestion before = advice.best.question;
-  before.schedule.reset();
-  before.request.recompute_modules = {};
   RETURN_IF_ERROR(ReadStepLayout(old.layout(), "against.layout", before));
   before.request.as_frameworks = true;
   before.layout.data_parallel = 0;
   before.schedule.reset(), before.chunks.reset(), before.partition_degree.reset();
+  before.lancet = false;
   for (const Decision& decision : DecisionsBetween(advice.best.question, before)) {
     const StatusOr<StepRatio> ratio = CompareLayouts(advice.best.question, decision.without, profile, stop);
     if (stop.Requested()) return Cancelled("advice was cancelled");
@@ -226,6 +227,13 @@ Status SetOverlap(const LayoutAdvice& advice, const Profile& profile, const Stop
   if (best.request.model.moe_layers() == 0 || best.layout.expert_parallel == 1) return OkStatus();
   ASSIGN_OR_RETURN(const OverlapReport report, ExplainOverlap(best, profile, stop));
   message.mutable_step()->set_overlap(report.text);
+  return OkStatus();
+}
+
+Status SetScheduled(const LayoutAdvice& advice, const Profile& profile, const StopSignals& stop, v1::Advice& message) {
+  const AdvisedLayout& best = advice.best;
+  ASSIGN_OR_RETURN(const std::string text, ScheduledText(best.question, best.step.layout.step_time_s, profile, stop));
+  message.set_scheduled(text);
   return OkStatus();
 }
 
@@ -340,6 +348,7 @@ StatusOr<v1::AdviseResponse> AnswerAdvise(const v1::AdviseRequest& asked, const 
   message = MessageOf(asked, request, advice, profile);
   const StopSignals stop = {.cancelled = cancelled, .out_of_time = {}};
   RETURN_IF_ERROR(SetOverlap(advice, profile, stop, message));
+  RETURN_IF_ERROR(SetScheduled(advice, profile, stop, message));
   if (asked.has_against()) RETURN_IF_ERROR(SetChanged(asked.against(), advice, profile, stop, message));
   *message.mutable_export_() = Export(target, message.layout(), model, numbers);
   if (mine) {

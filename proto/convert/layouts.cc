@@ -31,7 +31,7 @@ v1::RankedLayout ToProto(const RankedLayout& ranked, const LayoutRequest& reques
   message.set_pipeline_bubble(ranked.pipeline_bubble);
   message.set_gradient_s(ranked.gradient_s);
   message.set_moe_layer_s(ranked.moe_layer_s);
-  if (ranked.moe_layer_s > 0) message.set_moe_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
+  if (ranked.moe_layer_s > 0) message.set_moe_schedule(MoeScheduleOf(ranked));
   message.set_moe_pieces(ranked.moe.chunks * ranked.moe.partition_degree);
   message.set_extrapolated(ranked.extrapolated);
   *message.mutable_memory() = ToProto(ranked.memory);

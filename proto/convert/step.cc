@@ -125,6 +125,7 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   request.capacity_factor = factor == 0 ? imbalance : factor;
   request.recompute_layers = message.recompute_layers();
   request.overlaps_tensor = message.overlap_tensor_parallel();
+  request.recompute_modules = {};
   for (int i = 0; i < message.recompute_modules_size(); ++i) {
     ASSIGN_OR_RETURN(const auto module,
                      EnumFromProto<RecomputeModule>(message.recompute_modules(i), FieldPath(path, "recomputeModules")));
@@ -141,6 +142,13 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   // A framework that hides exchanges behind another micro-batch has no room beside them.
   if (request.overlaps_experts && !message.has_overlap_shared_experts()) request.overlaps_shared_experts = false;
   request.next_tokens = message.mtp_layers();
+  question.schedule.reset(), question.chunks.reset(), question.partition_degree.reset();
+  question.lancet = message.schedule() == v1::Schedule::LANCET;
+  if (question.lancet) {
+    if (!message.has_plan()) return OkStatus();
+    return error::Mismatch(FieldPath(path, "plan"), StrCat("a plan of ", EnumNameOf(message.plan().schedule())),
+                           "none beside schedule LANCET, which plans the graph of a stage itself");
+  }
   const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;
   const v1::Schedule::Family of_plan = message.plan().schedule();
   if (message.has_plan() && (!chosen || (of_plan != v1::Schedule::UNSPECIFIED && of_plan != message.schedule()))) {
@@ -235,6 +243,7 @@ v1::StepLayout StepLayoutOf(const StepQuestion& question) {
   layout.set_micro_batch(question.micro_batch);
   if (question.horizontal_contexts) layout.set_horizontal_contexts(*question.horizontal_contexts);
   if (layout.capacity_factor() == 1) layout.set_capacity_factor(0);
+  if (question.lancet) layout.set_schedule(v1::Schedule::LANCET);
   if (!question.schedule) return layout;
   layout.set_schedule(EnumToProto<v1::Schedule::Family>(*question.schedule));
   if (!question.chunks && !question.partition_degree) return layout;
@@ -244,9 +253,14 @@ v1::StepLayout StepLayoutOf(const StepQuestion& question) {
   return layout;
 }
 
+v1::Schedule::Family MoeScheduleOf(const RankedLayout& ranked) {
+  return ranked.lancet ? v1::Schedule::LANCET : EnumToProto<v1::Schedule::Family>(ranked.moe.family);
+}
+
 void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message) {
   SetRequest(request, message);
   if (ranked.moe_layer_s <= 0) return;
+  if (ranked.lancet) return message.set_schedule(v1::Schedule::LANCET);
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.mutable_plan()->set_schedule(message.schedule());
   message.mutable_plan()->set_chunks(ranked.moe.chunks);
@@ -290,7 +304,14 @@ v1::StepResult ToProto(const StepAnswer& answer, int gpus) {
   for (const std::string& warning : answer.warnings) message.add_warnings(warning);
   message.set_extrapolated(layout.extrapolated);
   message.set_missing_bytes(answer.missing_bytes);
-  if (layout.moe_layer_s > 0) message.set_moe_schedule(EnumToProto<v1::Schedule::Family>(layout.moe.family));
+  if (layout.moe_layer_s > 0) message.set_moe_schedule(MoeScheduleOf(layout));
+  if (answer.lancet) {
+    v1::StepLancet& lancet = *message.mutable_lancet();
+    lancet.set_layer_schedule(EnumToProto<v1::Schedule::Family>(layout.moe.family));
+    lancet.set_ranges_s(answer.lancet->ranges_s);
+    lancet.set_weight_gradients_s(answer.lancet->weight_gradients_s);
+    lancet.set_without_step_time_s(answer.lancet->without_step_s);
+  }
   message.set_moe_pieces(layout.moe.chunks * layout.moe.partition_degree);
   return message;
 }

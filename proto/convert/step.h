@@ -26,11 +26,14 @@ Status ReadSettings(const v1::StepLayout& message, std::string_view path, Layout
 // it is neither.
 StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name);
 
+// How the MoE layers of a layout with experts run: LANCET under Lancet's passes, else their plan's family.
+v1::Schedule::Family MoeScheduleOf(const RankedLayout& ranked);
+
 // What a row of a ranking says of how its step runs.
 void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message);
 
-// The layout of a question, every field that ReadStepLayout reads: a step of it is the question's. A capacity factor of 1
-// is said as dropless, which costs the same.
+// The layout of a question, every field that ReadStepLayout reads: a step of it is the question's. A capacity factor of
+// 1 is said as dropless, which costs the same.
 v1::StepLayout StepLayoutOf(const StepQuestion& question);
 
 v1::StepResult ToProto(const StepAnswer& answer, int gpus);

@@ -99,6 +99,50 @@ TEST(LayoutCommandTest, ARowIsALayoutThatTakesAsLongAlone) {
   EXPECT_THAT(illegal.err, HasSubstr("layout.expertParallel: found 3, expected a divisor of 8 experts"));
 }
 
+// Layouts under Lancet's passes, each as long alone as in its row.
+TEST(LayoutCommandTest, LancetsPassesAreARowAndAStep) {
+  const std::vector<std::string> question = {"--model", "qwen3-30b-a3b",     "--gpus", "16",    "--global-batch",
+                                             "64",      "--sequence-length", "4096",   "--json"};
+  const auto run = [&](std::vector<std::string> command, const std::vector<std::string>& options) {
+    command.insert(command.end(), {"--hardware", "h100-sxm"});
+    command.insert(command.end(), question.begin(), question.end());
+    command.insert(command.end(), options.begin(), options.end());
+    return RunMoeplan(command);
+  };
+  const Outcome plain = run({"layout"}, {"--zero", "1", "--top", "3"});
+  const Outcome ranked = run({"layout"}, {"--zero", "1", "--top", "3", "--lancet"});
+  ASSERT_EQ(ranked.exit_code, 0) << ranked.err;
+  const Json rows = Json::parse(ranked.out).at("layouts");
+  EXPECT_LE(rows.at(0).at("stepTimeS"), Json::parse(plain.out).at("layouts").at(0).at("stepTimeS"));
+  int lancet = 0;
+  for (const Json& row : rows) {
+    const Outcome alone = run({"step"}, {"--layout", row.dump()});
+    ASSERT_EQ(alone.exit_code, 0) << alone.err;
+    const Json step = Json::parse(alone.out);
+    EXPECT_NEAR(step.at("stepTimeS").get<double>() / row.at("stepTimeS").get<double>(), 1, 1e-9);
+    EXPECT_EQ(step.at("moeSchedule"), row.at("schedule"));
+    lancet += row.at("schedule") == "LANCET" ? 1 : 0;
+  }
+  EXPECT_GT(lancet, 0);
+  const Outcome step = run({"step"}, {"--layout", R"({"expertParallel": 16, "schedule": "LANCET"})"});
+  ASSERT_LE(step.exit_code, 1) << step.err;
+  const Json answer = Json::parse(step.out);
+  double exposed_s = 0;
+  for (const Json& part : answer.at("parts")) exposed_s += part.at("exposedS").get<double>();
+  EXPECT_NEAR(exposed_s / answer.at("stepTimeS").get<double>(), 1, 1e-9);
+  EXPECT_EQ(answer.at("lancet").at("layerSchedule"), "BASELINE");
+  EXPECT_GE(answer.at("lancet").at("withoutStepTimeS"), answer.at("stepTimeS"));
+  const Outcome refused =
+      run({"step"}, {"--layout", R"({"expertParallel": 16, "schedule": "LANCET", "recompute": "FULL"})"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("layout.recompute: found FULL, expected NONE"));
+  const Outcome planned =
+      run({"step"},
+          {"--layout", R"({"expertParallel": 16, "schedule": "LANCET", "plan": {"schedule": "LANCET", "chunks": 2}})"});
+  EXPECT_EQ(planned.exit_code, 2);
+  EXPECT_THAT(planned.err, HasSubstr("layout.plan: found a plan of LANCET, expected none beside schedule LANCET"));
+}
+
 TEST(LayoutCommandTest, NamedHardwareAndModelsNeedNoMeasurement) {
   const std::vector<std::string> question = {"--model", "qwen3-30b-a3b",     "--gpus", "64", "--global-batch",
                                              "512",     "--sequence-length", "4096"};

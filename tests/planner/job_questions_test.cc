@@ -316,6 +316,43 @@ TEST_F(JobQuestionsTest, WhatIsNamedCanBeAsked) {
   EXPECT_EQ(FindMethod("/moeplan.v1.PlannerService/ListNamed")->role, Role::kRead);
 }
 
+// A step under Lancet's passes is the service's as it is the command line's, which prices it by the same function, and
+// a layout to compare with takes nothing over from the first.
+TEST_F(JobQuestionsTest, AStepUnderLancetsPassesIsThatOfPriceLayout) {
+  v1::StepRequest request;
+  request.set_model_name("qwen3-30b-a3b");
+  request.set_hardware("h100-sxm:4x8");
+  request.set_gpus(32);
+  request.set_global_batch(256);
+  request.set_sequence_length(4096);
+  request.mutable_layout()->set_expert_parallel(16);
+  request.mutable_layout()->set_schedule(v1::Schedule::LANCET);
+  *request.mutable_against() = request.layout();
+  request.mutable_against()->clear_schedule();
+  const auto answer = Step(environment(), request, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  StepQuestion question;
+  question.request.model = *planner::NamedModel("qwen3-30b-a3b");
+  question.request.gpus = 32;
+  question.request.global_batch = 256;
+  question.request.sequence_length = 4096;
+  ASSERT_TRUE(ReadStepLayout(request.layout(), "layout", question).ok());
+  const auto profile = planner::HardwareProfile("h100-sxm:4x8", 32, question.request.model);
+  ASSERT_TRUE(profile.ok());
+  const auto priced = planner::PriceLayout(question, *profile);
+  ASSERT_TRUE(priced.ok()) << priced.status().message();
+  const v1::StepResult& result = answer->result();
+  EXPECT_EQ(result.step_time_s(), priced->layout.step_time_s);
+  EXPECT_EQ(result.lancet().ranges_s(), priced->lancet->ranges_s);
+  EXPECT_GT(result.lancet().weight_gradients_s(), 0);
+  v1::StepRequest other = request;
+  *other.mutable_layout() = request.against();
+  other.clear_against();
+  const auto alone = Step(environment(), other, {});
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(result.against_step_time_s(), alone->result().step_time_s());
+}
+
 // The hardware stands in for what a profile lacks.
 TEST_F(JobQuestionsTest, AProfileGoesBeforeTheHardware) {
   Put(ExamplePutProfile("a"));

@@ -25,22 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Every cost is in proportion to the bytes or flops, each collective's and each group's by another factor.
-Profile ProportionalProfile() {
-  Profile profile = SmallProfile();
-  profile.collectives.clear();
-  double per_byte = 1e-9;
-  for (const Collective collective :
-       {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
-    for (const GroupShape& group : {GroupShape{2, 2}, {2, 1}, {4, 4}, {4, 2}, {4, 1}, {8, 4}}) {
-      profile.collectives.push_back(Line(Over(collective, group), 0, per_byte *= 1.1));
-    }
-  }
-  profile.kernels = {Line(Kernel::kExpertGemm, 0, 2e-12), Line(Kernel::kGate, 0, 1e-11),
-                     Line(Kernel::kPermute, 0, 1e-11), Line(Kernel::kDeviceCopy, 0, 1e-11)};
-  return profile;
-}
-
 // 8 GPUs on 2 nodes: TP 2, CP 2, DP 2, EP 4. Micro-batches of 8 samples of 64 tokens: 256 on a tensor-parallel group.
 constexpr ModelGraphOptions kShared = {.batch = 8,
                                        .sequence_length = 64,

@@ -17,7 +17,8 @@ inline StepQuestion QuestionOf(const LayoutRequest& request, const Layout& layou
           .horizontal_contexts = {},
           .schedule = {},
           .chunks = {},
-          .partition_degree = {}};
+          .partition_degree = {},
+          .lancet = false};
 }
 
 // The question of a point, the orientation of its contexts included.
@@ -59,6 +60,22 @@ inline Profile ProfileOfTheWholeStep() {
   add(Kernel::kLinearWeightGradient, linear, 5e11);
   add(Kernel::kAttention, scores, 5e11);
   add(Kernel::kAttentionGradient, scores, 1e11);
+  return profile;
+}
+
+// Every cost is in proportion to the bytes or flops, each collective's and each group's by another factor.
+inline Profile ProportionalProfile() {
+  Profile profile = SmallProfile();
+  profile.collectives.clear();
+  double per_byte = 1e-9;
+  for (const Collective collective :
+       {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+    for (const GroupShape& group : {GroupShape{2, 2}, {2, 1}, {4, 4}, {4, 2}, {4, 1}, {8, 4}}) {
+      profile.collectives.push_back(Line(Over(collective, group), 0, per_byte *= 1.1));
+    }
+  }
+  profile.kernels = {Line(Kernel::kExpertGemm, 0, 2e-12), Line(Kernel::kGate, 0, 1e-11),
+                     Line(Kernel::kPermute, 0, 1e-11), Line(Kernel::kDeviceCopy, 0, 1e-11)};
   return profile;
 }
 

@@ -131,6 +131,57 @@ TEST(StepLayoutTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(Read("[]").status().message(), StartsWith("x"));
 }
 
+// Lancet's passes are no family of plans: they are asked for beside those, and a plan of one cannot stand there, too.
+TEST(StepLayoutTest, LancetIsAScheduleWithoutAPlan) {
+  const auto read = Read(R"({"schedule": "LANCET", "microBatch": 2})");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_TRUE(read->lancet);
+  EXPECT_FALSE(read->schedule || read->chunks || read->partition_degree);
+  EXPECT_EQ(StepLayoutOf(*read).schedule(), v1::Schedule::LANCET);
+  EXPECT_FALSE(Read(R"({"schedule": "BASELINE"})")->lancet);
+  EXPECT_THAT(Read(R"({"schedule": "LANCET", "plan": {"schedule": "PARM_S1"}})").status().message(),
+              HasSubstr("layout.plan: found a plan of PARM_S1, expected none beside schedule LANCET"));
+  EXPECT_THAT(Read(R"({"schedule": "UNSCHEDULED"})").status().message(), HasSubstr("layout.schedule"));
+  // A row under the passes is such a layout.
+  RankedLayout ranked = {.layout = {2, 4, 1, 2, 2, 8}, .micro_batch = 4, .step_time_s = 1, .moe_layer_s = 1e-3};
+  ranked.moe = {.family = Family::kParmS1};
+  ranked.lancet = true;
+  const v1::LayoutResult result = ToProto(LayoutAnswer{.layouts = {ranked}}, LayoutRequest());
+  EXPECT_EQ(result.layouts(0).moe_schedule(), v1::Schedule::LANCET);
+  const auto of_row = Read(ToJson(result.layouts(0)));
+  ASSERT_TRUE(of_row.ok()) << of_row.status().message();
+  EXPECT_TRUE(of_row->lancet);
+}
+
+TEST(StepLayoutTest, WhatPassesHideIsAnswered) {
+  StepAnswer answer;
+  answer.layout.moe_layer_s = 1e-3;
+  answer.layout.moe.family = Family::kParmS1;
+  EXPECT_FALSE(ToProto(answer, 8).has_lancet());
+  answer.layout.lancet = true;
+  answer.lancet = {.ranges_s = 1, .weight_gradients_s = 2, .without_step_s = 7};
+  const v1::StepResult result = ToProto(answer, 8);
+  EXPECT_EQ(result.moe_schedule(), v1::Schedule::LANCET);
+  EXPECT_EQ(result.lancet().layer_schedule(), v1::Schedule::PARM_S1);
+  EXPECT_EQ(result.lancet().ranges_s(), 1);
+  EXPECT_EQ(result.lancet().weight_gradients_s(), 2);
+  EXPECT_EQ(result.lancet().without_step_time_s(), 7);
+}
+
+// A layout is read as it stands, whatever another left in the question.
+TEST(StepLayoutTest, NothingOfAnEarlierLayoutIsLeft) {
+  StepQuestion question;
+  v1::StepLayout first;
+  first.set_schedule(v1::Schedule::BASELINE);
+  first.mutable_plan()->set_chunks(2);
+  first.set_recompute(v1::Recompute::SELECTIVE);
+  first.add_recompute_modules(v1::RecomputeModule::MLP);
+  ASSERT_TRUE(ReadStepLayout(first, "layout", question).ok());
+  ASSERT_TRUE(ReadStepLayout({}, "against", question).ok());
+  EXPECT_FALSE(question.schedule || question.chunks || question.lancet);
+  EXPECT_TRUE(question.request.recompute_modules.empty());
+}
+
 // Whatever a row says is read again.
 TEST(StepLayoutTest, ARowOfARankingIsALayout) {
   LayoutRequest request = {.gpus = 64, .zero_stage = 3, .recompute = Recompute::kFull};

@@ -87,7 +87,7 @@ const step = (changes: Partial<StepResult> = {}): StepResult => ({
   stepTimeS: 2.31, lowS: 2.03, highS: 2.68, tokensPerS: 907_520, tokensPerSPerGpu: 14_180, mfu: 0.4, memoryBytes: 2 ** 30 * 6,
   memory: { weights: 2 ** 30, gradients: 2 ** 31, optimizer: 0, activations: 3 * 2 ** 30, buffers: 0, logits: 0, other: 0 },
   parts: [{ part: "attention", forwardS: 1, backwardS: 1, exposedS: 0.31 }, { part: "moeLayers", forwardS: 1, backwardS: 1, exposedS: 2 }, { part: "contextExchange", forwardS: 1, backwardS: 0, exposedS: 0 }],
-  costs: [], warnings: [], extrapolated: false, missingBytes: 0, moeSchedule: "BASELINE", moePieces: 1, overlap: "", ...changes,
+  costs: [], warnings: [], extrapolated: false, missingBytes: 0, moeSchedule: "BASELINE", moePieces: 1, overlap: "", lancet: undefined, ...changes,
 });
 const compared = (text: string, gain: number, gainLow: number, gainHigh: number, of: StepResult | undefined = step()): ComparedLayout => ({ layout: undefined, step: of, gain, gainLow, gainHigh, text });
 const gained = (mine: ComparedLayout, changes: Partial<Advice> = {}): string =>

@@ -38,6 +38,7 @@ export function Answer({ params, request, answer, named, isOld }: Props) {
           </>
         )}
         {result.runnerUp !== undefined && <p>{runnerUpWords(result)}</p>}
+        {result.scheduled !== "" && <p>Beyond the settings below, {result.scheduled}.</p>}
         {result.step.overlap !== "" && (
           <AsTable summary="What exchanges of experts beside another micro-batch come to">{() => <p>{result.step!.overlap}</p>}</AsTable>
         )}
