@@ -26,7 +26,7 @@ StatusOr<Tables> ReproduceSchemoe(const ShowProgress& progress);
 // planning.
 StatusOr<Tables> ReproduceLancet(const ShowProgress& progress);
 // No paper's: what each paper's rule chooses for the layers of deploy/testbeds/grids, on every testbed, beside the
-// joint search's choice.
+// joint search's choice; and whole steps with what each paper has, Lancet's passes among them.
 StatusOr<Tables> ReproduceJoint(const ShowProgress& progress);
 
 }  // namespace moeplan::cli

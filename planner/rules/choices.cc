@@ -84,7 +84,7 @@ std::optional<TrainingGraph> RangeOf(Workload workload, const Profile& profile) 
   return range;
 }
 
-std::optional<Knobs> Lancet(const Workload& workload, const Profile& profile) {
+std::optional<Knobs> CutRangeOf(const Workload& workload, const Profile& profile) {
   const std::optional<TrainingGraph> range = RangeOf(workload, profile);
   if (!range) return std::nullopt;
   const StatusOr<GraphPlanAnswer> answer = PlanGraph(*range, &profile);
@@ -105,7 +105,7 @@ std::vector<PaperChoice> ChoicesOfPapers(const Workload& workload, const Profile
   const std::pair<const char*, std::optional<Knobs>> papers[] = {{"parm", Parm(workload, profile)},
                                                                  {"monta", Monta(workload, profile)},
                                                                  {"schemoe", Schemoe(workload, profile)},
-                                                                 {"lancet", Lancet(workload, profile)}};
+                                                                 {kCutRange, CutRangeOf(workload, profile)}};
   std::vector<PaperChoice> choices;
   for (const auto& [paper, knobs] : papers) {
     if (knobs && Runs(*knobs, workload, profile.cluster)) choices.push_back({.paper = paper, .knobs = *knobs});

@@ -1,5 +1,6 @@
-// What each of the four papers would run for one layer, as knobs: its rule's answer in full, no more than the paper
-// has.
+// Lists the knobs that papers would run one layer with: each rule's answer in full, no more than the paper has. Lancet
+// is not among them, because its passes are those of a whole step (planner/rules/step_choices.h); what stands here is
+// the one range of it that a layer has.
 #pragma once
 
 #include <string>
@@ -18,8 +19,9 @@ namespace moeplan::planner {
 //   monta    O1, O2 or O3 in the chunks that Algorithms 1 to 3 choose.
 //   schemoe  PIPELINE in the rule's r pieces, in OptSche's order, by Pipe-A2A where that is allowed, with the request's
 //            codecs.
-//   lancet   PIPELINE in as many pieces as its dynamic programme cuts the range of all-to-all, experts and all-to-all
-//            into (§5.1), by DIRECT. Backward its weight gradients run beside all-to-alls as in every graph.
+//   range    PIPELINE in as many pieces as Lancet's dynamic programme cuts the range of all-to-all, experts and
+//            all-to-all into (§5.1), by DIRECT. Of the forward pass alone, with no other work of the step.
+inline constexpr const char* kCutRange = "range";
 struct PaperChoice {
   std::string paper;
   Knobs knobs;

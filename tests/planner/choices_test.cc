@@ -89,11 +89,11 @@ double PipelineS(int pieces, const Workload& workload, const Profile& profile) {
   return MakeCandidate({}, *graph, PriceGraph(*graph, profile), 0).time_s();
 }
 
-TEST(ChoicesTest, LancetTakesThePiecesThatPlayFastest) {
+TEST(ChoicesTest, ACutRangeHasThePiecesThatPlayFastest) {
   for (const double start_s : {1e-7, 1e-5, 1e-4, 4e-4, 2e-3, 1e-2}) {
     const Profile profile = ExpertParallelProfile(start_s);
     const Workload workload = Resolved(ExpertParallelLayer(), profile.cluster);
-    const std::optional<Knobs> knobs = Of(ChoicesOfPapers(workload, profile), "lancet");
+    const std::optional<Knobs> knobs = Of(ChoicesOfPapers(workload, profile), kCutRange);
     ASSERT_TRUE(knobs) << start_s;
     EXPECT_EQ(knobs->family, Family::kPipeline);
     double fastest_s = std::numeric_limits<double>::infinity();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "planner/layout/price_layout.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/rules/lancet.h"
+#include "planner/rules/step_choices.h"
 #include "tests/planner/small_layouts.h"
 #include "tests/planner/small_steps.h"
 
@@ -384,6 +386,52 @@ TEST(LancetRowsTest, CancelledItSaysSo) {
   source.request_stop();
   const Status status = TryLancet(SmallRequest(), ProportionalProfile(), 1, answer, source.get_token());
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
+}
+
+// ---- What each paper has.
+
+TEST(StepChoicesTest, AreStepsOfTheirSchedulesAndTheFastestOfThemIsJoint) {
+  for (const Case& one : Cases()) {
+    if (one.name != "accumulates" && one.name != "TP 2" && one.name != "PP 2") continue;
+    SCOPED_TRACE(one.name);
+    const StepQuestion question = QuestionOf(one);
+    const auto choices = StepChoices(question, ProportionalProfile());
+    ASSERT_TRUE(choices.ok()) << choices.status().message();
+    std::vector<std::string> names;
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const StepChoice& choice : *choices) {
+      names.push_back(choice.name);
+      const auto by_row = [&] {
+        StepQuestion row = question;
+        row.schedule = choice.family;
+        row.chunks = choice.family == Family::kPipeline ? 1 : choice.pieces;
+        row.partition_degree = choice.family == Family::kPipeline ? choice.pieces : 1;
+        return Priced(row).layout.step_time_s;
+      };
+      if (choice.name == "lancet") {
+        EXPECT_EQ(choice.step_s, Priced(UnderLancet(question)).layout.step_time_s);
+      }
+      if (choice.name == "one piece") {
+        EXPECT_NEAR(choice.step_s, Priced(InOnePiece(question)).layout.step_time_s, 1e-15);
+      }
+      if (choice.name == "layers") {
+        EXPECT_EQ(choice.step_s, Priced(question).layout.step_time_s);
+      }
+      if (choice.name == "parm" || choice.name == "schemoe") {
+        EXPECT_NEAR(choice.step_s, by_row(), 1e-15);
+      }
+      if (choice.name == "schemoe") {
+        EXPECT_EQ(choice.family, Family::kPipeline);
+      }
+      if (choice.name == "parm") {
+        EXPECT_TRUE(choice.family == Family::kParmS1 || choice.family == Family::kParmS2);
+      }
+      if (choice.name != "joint") least_s = std::min(least_s, choice.step_s);
+    }
+    EXPECT_EQ(choices->back().name, "joint");
+    EXPECT_EQ(choices->back().step_s, least_s);
+    EXPECT_THAT(names, AllOf(Contains("one piece"), Contains("lancet"), Contains("layers")));
+  }
 }
 
 // ---- What advice says of it.
