@@ -109,8 +109,9 @@ class RunSearch {
         way_back_(way_back),
         best_(borders.size()) {}
 
-  void Run(std::stop_token cancelled, CutSearchOutcome& outcome) {
-    for (size_t from = borders_.size() - 1; from-- > 0 && !cancelled.stop_requested();) Start(from, outcome);
+  void Run(const std::stop_token& cancelled, CutSearchOutcome& outcome) {
+    cancelled_ = cancelled;
+    for (size_t from = borders_.size() - 1; from-- > 0 && !cancelled_.stop_requested();) Start(from, outcome);
     for (size_t from = 0; from + 1 < borders_.size(); from = best_[from].to) {
       if (best_[from].range.parts > 1) outcome.ranges.push_back(best_[from].range);
       if (best_[from].to <= from) return;  // Cancelled.
@@ -153,6 +154,7 @@ class RunSearch {
         const double total_s = time_s + back_s + best_[to].rest_s;
         if (total_s < to_beat_s) best_[from] = {total_s, {borders_[from], end - 1, parts, time_s}, to};
       }
+      if (cancelled_.stop_requested()) break;
       if (launches() < budget || end == ends.back()) continue;
       if (parts > 1) outcome.all_ranges = false;  // Longer uncut stretches would only make sums finer.
       break;
@@ -171,6 +173,7 @@ class RunSearch {
   StepTimeline& timeline_;
   Reach& reach_;
   WayBack& way_back_;
+  std::stop_token cancelled_;
   std::vector<Choice> best_;  // Of each border.
 };
 

@@ -46,7 +46,7 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
   for (const StepChoice& choice : choices) {
     if (best && cancelled.stop_requested()) break;
     std::optional<JudgedChoice> judged = Play(choice);
-    if (judged && !HasRoom(*judged)) judged = WithFewerGradients(choice, cancelled);
+    if (judged && !HasRoom(*judged)) judged = WithLess(choice, cancelled);
     if (!judged) continue;
     if (!best || judged->played.total_s < best->played.total_s * (1 - kNoGain)) best = std::move(judged);
   }
@@ -61,6 +61,15 @@ JudgedChoice Judge::Choose(std::span<const StepChoice> choices, const std::stop_
 
 bool Judge::HasRoom(const JudgedChoice& judged) const {
   return !graph_.most_bytes || PeakBytes(judged).value_or(0) <= most_bytes_;
+}
+
+std::optional<JudgedChoice> Judge::WithLess(StepChoice choice, const std::stop_token& cancelled) {
+  std::optional<JudgedChoice> judged = WithFewerGradients(choice, cancelled);
+  while (!judged && !choice.ranges.empty() && !cancelled.stop_requested()) {
+    choice.ranges.pop_back();
+    judged = WithFewerGradients(choice, cancelled);
+  }
+  return judged;
 }
 
 // Those stay for which the least has to wait.

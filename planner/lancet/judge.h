@@ -42,9 +42,9 @@ class Judge {
 
   // The one that ends first, the earlier of equals; then what is left of its ranges and parts once those that do not
   // pay are taken out or cut otherwise. Never later than any of the choices. Where the graph says how much its outputs
-  // may take at a time, all of that is among what takes no more, or no more than the given order does; a choice that
-  // takes more counts with as many of its weight gradients as there is room for. Requires one that can be launched.
-  // When cancelled, the best of those that were played.
+  // may take at a time, all of that is among what takes no more, or no more than the given order does; of a choice that
+  // takes more, weight gradients are taken out by halves, those that keep the most first, and then ranges, the last
+  // first, until there is room. Requires one that can be launched. When cancelled, the best of those that were played.
   JudgedChoice Choose(std::span<const StepChoice> choices, const std::stop_token& cancelled);
 
   // The most that the graph's outputs take at a time (StepMemory).
@@ -57,6 +57,7 @@ class Judge {
 
  private:
   bool HasRoom(const JudgedChoice& judged) const;
+  std::optional<JudgedChoice> WithLess(StepChoice choice, const std::stop_token& cancelled);
   std::optional<JudgedChoice> WithFewerGradients(const StepChoice& choice, const std::stop_token& cancelled);
   void Refine(JudgedChoice& best, const std::stop_token& cancelled);
   bool TryInPlace(JudgedChoice& best, StepChoice choice);

@@ -91,7 +91,7 @@ class Sorter {
       cut->second.covering.push_back(place);
       return;
     }
-    rank_[place.gradient] = {place.exchange, true, place.gradient};
+    rank_[place.gradient] = {node_[place.exchange], true, place.gradient};
     AddEdge(place.exchange, place.gradient);
   }
 

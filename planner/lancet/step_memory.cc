@@ -71,10 +71,11 @@ StepMemory::StepMemory(const TrainingGraph& graph)
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     const Instruction& one = graph.instructions[i];
     if (one.phase == Pass::kForward) forwards_[i] = i;
+    has_sizes_ = has_sizes_ || !one.output_bytes.empty();
     for (size_t output = 0; output < one.output_bytes.size(); ++output) {
       if (one.output_bytes[output] <= 0) continue;
       places[one.outputs[output]] = outputs_.size();
-      outputs_.push_back({.maker = i, .bytes = one.output_bytes[output]});
+      outputs_.push_back({.maker = i, .bytes = one.output_bytes[output], .is_kept = one.weight_gradient});
     }
   }
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
@@ -82,6 +83,7 @@ StepMemory::StepMemory(const TrainingGraph& graph)
       const auto found = places.find(tensor);
       if (found == places.end()) continue;
       outputs_[found->second].readers.push_back(i);
+      outputs_[found->second].is_kept = false;  // Who reads it takes it.
       read_bytes_[i] += outputs_[found->second].bytes;
     }
   }
@@ -89,7 +91,7 @@ StepMemory::StepMemory(const TrainingGraph& graph)
 
 std::optional<double> StepMemory::PeakBytes(std::span<const StepRange> ranges, const StepTasks& tasks,
                                             const PlayedGraph& played) const {
-  if (outputs_.empty()) return std::nullopt;
+  if (!has_sizes_) return std::nullopt;
   std::vector<int> range_of(forwards_.size(), -1);  // By forward instruction.
   for (size_t range = 0; range < ranges.size(); ++range) {
     for (int i = ranges[range].first; i <= ranges[range].last; ++i) range_of[i] = static_cast<int>(range);
@@ -99,16 +101,21 @@ std::optional<double> StepMemory::PeakBytes(std::span<const StepRange> ranges, c
   Ledger ledger;
   for (const Output& output : outputs_) {
     const std::vector<int>& parts = launches.Of(output.maker);
-    const int join = launches.JoinOf(output.maker);
+    const auto reads_whole = [&](int reader) {
+      return forwards_[reader] == reader && range_at(reader) != range_at(output.maker);
+    };
+    const int join = std::ranges::any_of(output.readers, reads_whole) ? launches.JoinOf(output.maker) : -1;
     // A join without a time has both in memory, too.
     double joined_until_s = join < 0 ? 0 : std::nextafter(launches.EndS(join), std::numeric_limits<double>::infinity());
     std::vector<double> until_s;
-    for (const int task : parts) until_s.push_back(std::max(launches.EndS(task), joined_until_s));
+    for (const int task : parts) {
+      until_s.push_back(output.is_kept ? played.total_s : std::max(launches.EndS(task), joined_until_s));
+    }
     for (const int reader : output.readers) {
       const std::vector<int>& reading = launches.Of(reader);
       const bool inside = range_at(reader) == range_at(output.maker);
       // Parts are put together for the forward pass; the backward pass reads them where they lie.
-      if (join >= 0 && !inside && forwards_[reader] == reader) {
+      if (join >= 0 && reads_whole(reader)) {
         joined_until_s = std::max(joined_until_s, launches.LastEndS(reader));
         continue;
       }

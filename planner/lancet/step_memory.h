@@ -2,10 +2,10 @@
 // moved weight gradient still has to read, and parts beside what they are put together to.
 //
 // An output is there from the start of what makes it to the end of the last that reads it, on any stream; one that
-// nobody reads, to the end of what makes it. Of an instruction that is cut each part is there by itself, for what reads
-// the same part; where parts are put together behind a range, both are there while that lasts, and what reads them
-// outside has the whole. Tensors without a size (Instruction::output_bytes) and those that nothing in the graph makes,
-// such as weights, are not counted. Bytes. Pure.
+// nobody reads, to the end of what makes it, and a gradient of weights to the end of the step. Of an instruction that
+// is cut each part is there by itself, for what reads the same part; where parts are put together behind a range, both
+// are there while that lasts, and what reads them outside has the whole. Tensors without a size
+// (Instruction::output_bytes) and those that nothing in the graph makes, such as weights, are not counted. Bytes. Pure.
 #pragma once
 
 #include <optional>
@@ -37,9 +37,11 @@ class StepMemory {
     int maker = 0;
     double bytes = 0;
     std::vector<int> readers;  // Instructions.
+    bool is_kept = false;      // To the end of the step.
   };
 
-  std::vector<Output> outputs_;     // Those that have a size.
+  bool has_sizes_ = false;
+  std::vector<Output> outputs_;     // Those that take something.
   std::vector<double> read_bytes_;  // Of each instruction.
   std::vector<int> forwards_;       // Of each instruction: itself, or the one whose way back it is; -1: neither.
 };

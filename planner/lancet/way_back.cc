@@ -48,6 +48,7 @@ double WayBack::LeastAddedS(int first, int last, int parts) const {
 std::optional<double> WayBack::AddedS(int first, int last, int parts) {
   const std::vector<int> instructions = Of(first, last);
   if (instructions.empty()) return 0;
+  launches_ += instructions.back() - instructions.front() + 1;  // Looking through them costs about as much.
   if (!CanBeCut(instructions)) return std::nullopt;
   return PlayedS(instructions, parts) - PlayedS(instructions, 1);
 }

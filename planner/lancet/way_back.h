@@ -31,7 +31,7 @@ class WayBack {
 
   // Whether instructions with a way back are in the graph at all.
   bool empty() const { return empty_; }
-  // Launches played so far.
+  // Launches played so far, and instructions looked at.
   double launches() const { return launches_; }
 
  private:

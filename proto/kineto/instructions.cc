@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -49,6 +51,8 @@ class Streams {
 };
 
 // Pieces of one owner and one role, one after the other.
+double SizeOf(const Shape& shape) { return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies()); }
+
 struct Group {
   Role role = Role::kComputes;
   Owner owner;
@@ -236,7 +240,7 @@ class Writer {
     // Which node has called Gloo is not always known: any sum may be one of gradients.
     const bool may_sum = !work_.on_gpu && group.role == Role::kCollective && one.op != InstructionOp::kAllToAll;
     const Piece& first = *group.pieces.front();
-    if (group.role == Role::kLeaf || first.accumulates || may_sum || !first.in_node) {
+    if (group.role == Role::kLeaf || first.accumulates || may_sum || !first.in_node || MayReadProduct(group)) {
       reads.insert(gradients_.begin(), gradients_.end());
       if (group.role != Role::kCollective || sums) gradients_.clear();
     }
@@ -244,6 +248,10 @@ class Writer {
     switch (group.role) {
       case Role::kComputes: computed_ = output; break;
       case Role::kWeightGradient:
+        product_node_ = first.owners.node;
+        product_shape_ = &ShapeOf(first);
+        gradients_.push_back(output);
+        break;
       case Role::kLeaf: gradients_.push_back(output); break;
       case Role::kCollective:
         if (sums) {
@@ -252,6 +260,20 @@ class Writer {
           pending_.push_back({output, group.pieces.front()->end_us});
         }
     }
+  }
+
+  // Whether what the node of a weight gradient does behind it may be to that: scale it, cast it, sum it over ranks. It
+  // is not where all that it reads is known to be of other sizes, as for a bias's gradient.
+  bool MayReadProduct(const Group& group) const {
+    if (product_node_ < 0 || group.pieces.front()->owners.node != product_node_) return false;
+    if (group.role == Role::kWeightGradient || group.role == Role::kLeaf) return false;
+    return std::ranges::any_of(group.pieces, [&](const Piece* piece) {
+      if (OpOf(trace_, OwnerOf(trace_, *piece), *piece) == InstructionOp::kMatmul) return false;  // Of another result.
+      if (piece->communicates || piece->owners.top < 0) return true;
+      const std::vector<Shape>& read = trace_.events[piece->owners.top].shapes;
+      return std::ranges::all_of(read, &Shape::empty) ||
+             std::ranges::any_of(read, [&](const Shape& shape) { return SizeOf(shape) == SizeOf(*product_shape_); });
+    });
   }
 
   const Trace& trace_;
@@ -267,6 +289,8 @@ class Writer {
   std::string computed_;  // The output of the last computation.
   std::vector<Pending> pending_;
   std::vector<std::string> gradients_;  // Weight gradients, and sums of them, that nothing has read.
+  int product_node_ = -1;               // The node of the last weight gradient, and the shape of that.
+  const Shape* product_shape_ = nullptr;
 };
 
 }  // namespace

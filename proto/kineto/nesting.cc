@@ -10,6 +10,9 @@
 namespace moeplan::kineto {
 namespace {
 
+// Operators are some tens deep. What is deeper counts as a child of the last of these, as owners are found by going
+// out.
+constexpr size_t kDeepest = 1000;
 constexpr std::string_view kEvaluation = "autograd::engine::evaluate_function: ";
 // Starts and durations are each rounded: to nanoseconds, and by older releases to microseconds.
 double RoundingUs(const Trace& trace) {
@@ -85,7 +88,7 @@ void Nesting::Nest(std::vector<int>& events) {
       around.pop_back();
     }
     parents_[event] = around.empty() ? -1 : around.back();
-    if (all[event].kind != EventKind::kLaunch) around.push_back(event);
+    if (all[event].kind != EventKind::kLaunch && around.size() < kDeepest) around.push_back(event);
   }
 }
 

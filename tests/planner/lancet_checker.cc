@@ -329,7 +329,7 @@ PlainSchedule LancetChecker::Build(const std::vector<PlainSchedule::Range>& rang
   std::vector<std::array<int, 3>> place(size());  // In the given order; 1 when behind what stands there; its own.
   for (int i = 0; i < size(); ++i) {
     const bool behind = beside[i] >= 0 && unit[i] == i;
-    place[i] = {behind ? beside[i] : i, behind ? 1 : 0, i};
+    place[i] = {behind ? unit[beside[i]] : i, behind ? 1 : 0, i};
   }
   for (int reader = size(); reader-- > 0;) {
     const std::array<int, 3>& own = place[unit[reader]];

@@ -109,6 +109,29 @@ TEST(StepMemoryTest, PartsThatArePutTogetherAreThereTwice) {
   EXPECT_EQ(Played(graph).PeakBytes(cut), 100 + 100);
 }
 
+TEST(StepMemoryTest, OfSeveralOutputsThoseAreThereTwiceThatTheForwardPassReads) {
+  TrainingGraph graph;
+  graph.instructions = {Make("rows", InstructionOp::kAllToAll, 4, {"x"}, 8),
+                        Make("experts", InstructionOp::kExpert, 4, {"rows.y"}, 100),
+                        Make("all", InstructionOp::kOther, 1, {"experts.y"}, 0),
+                        Back(Make("back", InstructionOp::kOther, 1, {"experts.kept"}, 0))};
+  graph.max_parts = 4;
+  graph.instructions[1].outputs.push_back("experts.kept");
+  graph.instructions[1].output_bytes.push_back(1000);
+  EXPECT_EQ(Played(graph).PeakBytes({.ranges = {{0, 1, 2}}}), 100 + 100 + 1000);
+}
+
+TEST(StepMemoryTest, GradientsOfWeightsAreKeptAndNoBytesAreSome) {
+  TrainingGraph graph;
+  graph.instructions = {Back(Make("dw", InstructionOp::kMatmul, 1, {"x"}, 64)),
+                        Back(Make("other", InstructionOp::kMatmul, 1, {"x"}, 16))};
+  EXPECT_EQ(Played(graph).PeakBytes({}), 64);
+  graph.instructions[0].weight_gradient = true;
+  EXPECT_EQ(Played(graph).PeakBytes({}), 64 + 16);
+  for (Instruction& one : graph.instructions) one.output_bytes = {0};
+  EXPECT_EQ(Played(graph).PeakBytes({}), 0);
+}
+
 // ---- Against a count of what is there at every start and between all ends.
 
 TrainingGraph AnyGraph(std::mt19937_64& engine) {

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -149,6 +150,27 @@ TEST(KinetoTest, ACastOnTheWayToALeafReadsTheGradientAndNothingReadsIt) {
       ElementsAre("0.linear MATMUL FORWARD 5 us <- ", "1.MmBackward0 MATMUL BACKWARD 6 us <- t0",
                   "2.MmBackward0.dw.16x8 MATMUL BACKWARD 7 us <- t1, waits",
                   "3.AccumulateGrad OTHER BACKWARD 3 us <- t1 t2", "4.GeluBackward0 ELEMENTWISE BACKWARD 2 us <- t1"));
+}
+
+TEST(KinetoTest, WhatANodeDoesToItsWeightGradientReadsIt) {
+  const auto last_of_node = [](std::string_view name, std::string_view arguments) {
+    KinetoTrace trace = ALinearLayer();
+    trace.Backward(name, 130, 5, arguments).Kernel("elementwise_kernel", kAutograd, 132, 140, 4);
+    Ending(Leaf(trace, 220));
+    return LinesOf(Read(trace.Text())).at(3);
+  };
+  EXPECT_THAT(last_of_node("aten::mul", R"("Input Dims": [[8, 16], []])"), HasSubstr("BACKWARD 4 us <- t1 t2"));
+  EXPECT_THAT(last_of_node("aten::mul", R"("Input Dims": [[128], []])"), HasSubstr("BACKWARD 4 us <- t1 t2"));
+  EXPECT_THAT(last_of_node("aten::mul", ""), HasSubstr("BACKWARD 4 us <- t1 t2"));
+  // A bias's gradient is of what came in, and another product of that and the weight.
+  EXPECT_THAT(last_of_node("aten::sum", R"("Input Dims": [[4, 16], [], [], []])"), EndsWith("BACKWARD 4 us <- t1"));
+  EXPECT_THAT(last_of_node("aten::mm", R"("Input Dims": [[4, 16], [16, 3]])"), EndsWith("BACKWARD 4 us <- t1"));
+}
+
+TEST(KinetoTest, WhatIsDeepDownIsOneOfTheDeepestLevel) {
+  KinetoTrace trace = ALinearLayer();
+  for (int i = 0; i < 20000; ++i) trace.Operator("aten::deep", 500 + i * 1e-3, 400 - 2e-3 * i);
+  EXPECT_EQ(LinesOf(Read(Ending(Leaf(trace, 220)).Text())).size(), 4u);
 }
 
 TEST(KinetoTest, WhatTheTraceDoesNotShowToBeAWeightGradientStays) {

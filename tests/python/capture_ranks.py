@@ -157,6 +157,28 @@ def captured(world, kind, cache):
     assert set(answer["order"]) and graph["maxParts"] == BATCH
 
 
+def awkward_layers(world, cache):
+    """Seven samples, whose parts leave some over, with a router's loss that asks for all of them; and a gate that looks at
+    the whole batch, whose layer no plan may cut."""
+    for gate, coefficient in (("TOP_K", 0.01), ("EXPERT_CHOICE", 0.0)):
+        plan = plan_of(world, 32, 64, 16, 1, 2)
+        plan["workload"]["layer"].update({"gate": gate, "auxLossCoefficient": coefficient, "capacityFactor": 1.25})
+        layer = moeplan.torch.MoELayer(plan, world)
+        model = torch.nn.Sequential(torch.nn.Linear(32, 32), layer, torch.nn.Linear(32, 32))
+        x = torch.randn(7, 16, 32, generator=torch.Generator().manual_seed(world.rank))
+        graph = moeplan.torch.capture(model, x, lambda y: y.square().mean(), world, cache=cache)
+        of_layer = [one for one in graph["instructions"] if one["id"].startswith("1.")]
+        assert len(of_layer) == 14 and graph["maxParts"] == 7, [one["id"] for one in of_layer]
+        assert any("forward" in one for one in of_layer) == (gate == "TOP_K"), of_layer
+        for one in graph["instructions"]:  # Whatever cutting would hide.
+            one["timeS"] *= 1e6 if one["op"] == "ALL_TO_ALL" else 1
+            one["partTimesS"] = [time_s * (1e6 if one["op"] == "ALL_TO_ALL" else 1) for time_s in one.get("partTimesS", [])]
+        cuts = planned(world, graph)["partitions"]
+        ids = [one["id"] for one in graph["instructions"]]
+        inside = [ids[i] for cut in cuts for i in range(ids.index(cut["first"]), ids.index(cut["last"]) + 1)]
+        assert gate == "TOP_K" or not any(one.startswith("1.") for one in inside), cuts
+
+
 def first_of(output):
     return output["logits"] if isinstance(output, dict) else output
 

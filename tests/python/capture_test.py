@@ -42,6 +42,10 @@ def test_a_rank_without_a_file_is_known_to_all(tmp_path):
     run_ranks(tmp_path, 2, "no_file", program="capture_ranks.py", gpus_per_node=2, folder=str(tmp_path))
 
 
+def test_layers_whose_parts_are_uneven_or_none_are_captured(tmp_path):
+    run_ranks(tmp_path, 2, "awkward_layers", program="capture_ranks.py", gpus_per_node=2, cache=str(tmp_path / "c.db"))
+
+
 def test_a_plan_in_chunks_is_refused(tmp_path):
     run_ranks(tmp_path, 1, "chunks", program="capture_ranks.py", cache=str(tmp_path / "c.db"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 import torch
 
@@ -15,7 +15,7 @@ from moeplan.torch.graph_writer import written
 from moeplan.torch.operator_times import Operator, OperatorTimes
 from moeplan.torch.operators import Operators
 from moeplan.torch.paced_step import PacedStep
-from moeplan.torch.step_inputs import Inputs, Loss
+from moeplan.torch.step_inputs import Inputs, Loss, called, loss_of
 from moeplan.torch.traced import Traced, remember
 from moeplan.torch.tracer import trace
 from moeplan.torch.world import World
@@ -48,8 +48,8 @@ def capture(
 
     Every operator that the file lacks is timed in steps that run one instruction after another: the median of five after
     one that does not count, scaled so that all together take what the step takes as the job runs it, in turn with those;
-    then the mean over the ranks. Forward times of parts are measured with 1/2, 1/4 and 1/8 of the batch, lie between those
-    on straight lines of logarithms, and are at least their share of the whole. An MoELayer's tasks take what they take
+    then the mean over the ranks. Times of parts are measured, both ways, in 2, 4 and 8 parts of the batch, lie between those
+    on straight lines of logarithms, and are at least their share of the whole, but for layers with a capacity. An MoELayer's tasks take what they take
     inside of these steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients
     over ranks, are not in the graph.
 
@@ -64,7 +64,8 @@ def capture(
     times = _opened(cache, world)
     wanted = {size: _operators_of(traced, operators, size) for size in _sizes(traced)}
     known = times.find(operator for of_size in wanted.values() for operator in of_size)
-    measured = _measure(traced, operators, inputs, world, wanted, known)
+    paced = PacedStep(traced, operators, inputs, world.device)
+    measured = _measure(paced, lambda: loss_of(loss, called(model, inputs), inputs), world, wanted, known)
     times.keep(measured)
     seconds = _agreed({**known, **measured}, world)
     graph = CapturedGraph(written(traced, _Times(traced, operators, seconds, sorted(wanted))))
@@ -105,20 +106,21 @@ def _operators_of(traced: Traced, operators: Operators, size: int) -> list[Opera
 
 
 def _measure(
-    traced: Traced,
-    operators: Operators,
-    inputs: Inputs,
+    paced: PacedStep,
+    step: Callable[[], torch.Tensor],
     world: World,
     wanted: Mapping[int, Iterable[Operator]],
     known: Mapping[Operator, float],
 ) -> dict[Operator, float]:
-    """Seconds of the operators that are not known. Collective: a size that any rank lacks is run by all."""
+    """Seconds of the operators that are not known. ``step``: the step's loss, as the job computes it. Collective: a size
+    that any rank lacks is run by all."""
     missing = {size: [one for one in of_size if one not in known] for size, of_size in wanted.items()}
     lacking = set().union(*world._gather({size for size, some in missing.items() if some}))
-    paced = PacedStep(traced, operators, inputs, world.device)
     for run in range(_RUNS + 1):
         for size in sorted(lacking):
             paced.run(size, counts=run > 0)
+        if lacking:
+            paced.run_as_it_is(step, counts=run > 0)
     found: dict[Operator, float] = {}
     for size in sorted(lacking):
         found.update(paced.times_s(size))

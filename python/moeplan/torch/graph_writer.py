@@ -46,6 +46,7 @@ class _Step:
     parts_s: Optional[list[float]]
     backward_s: Callable[[str], float]
     backward_parts_s: Callable[[str], Optional[list[float]]]
+    goes_back_in_parts: bool
     weight_bytes: float = 0
     learns: bool = False
     can_wait: bool = False
@@ -115,7 +116,7 @@ class _Tape:
             "outputBytes": list(outputs.values()),
             **fields,
         }
-        if step.parts_s is not None:
+        if step.goes_back_in_parts:
             one["forward"] = step.id
             parts_s = step.backward_parts_s(suffix[1:])
             if parts_s is not None:
@@ -152,6 +153,7 @@ def _step_of(traced: Traced, one: Instruction, times: Any) -> _Step:
         weights=[f"w({name})" for name in one.weights],
         outputs=[traced.name_of(output) for output in one.outputs],
         output_bytes=[_bytes(traced, output) for output in one.outputs],
+        goes_back_in_parts=times.parts_s(one, "forward") is not None,
         weight_bytes=_weight_bytes(traced, one.weights),
         time_s=times.forward_s(one, "forward"),
         parts_s=times.parts_s(one, "forward"),
@@ -191,6 +193,10 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
         weighted = name in ("gate", "shared", "experts")
         own = [weight for weight in one.weights if weighted and _belongs(weight, name)]
         outputs = [f"{path}.{name}.y"] + ([f"{path}.dispatch.y2"] if name == "dispatch" else [])
+        parts_s = times.parts_s(one, name)
+        has_parts = parts_s is not None
+        if not has_parts and moe_tasks.OPS[name] == "ALL_TO_ALL":
+            parts_s = [times.forward_s(one, name)] * times.most_parts  # Nothing is gained by what cannot be done.
         tape.add(
             _Step(
                 id=f"{path}.{name}",
@@ -202,7 +208,8 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
                 output_bytes=[sizes[name], 0][: len(outputs)],
                 weight_bytes=_weight_bytes(traced, own),
                 time_s=times.forward_s(one, name),
-                parts_s=times.parts_s(one, name),
+                parts_s=parts_s,
+                goes_back_in_parts=has_parts,
                 backward_s=lambda side, name=name: times.backward_s(one, f"{name}.{side}"),
                 backward_parts_s=lambda side, name=name: times.parts_s(one, f"{name}.{side}"),
                 learns=learns and weighted,

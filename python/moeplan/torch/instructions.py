@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, Iterator
 
-from moeplan.torch import operations
+from moeplan.torch import moe_tasks, operations
 from moeplan.torch.traced import Call, Instruction, Read, Source, Weight
 
 
@@ -54,6 +54,7 @@ def _instruction(main: Call, members: list[Call], calls: list[Call], names: _Nam
     weights = [one.name for one in sources if isinstance(one, Weight)]
     weights += main.weights
     samples = not any(call.mixes for call in members) and all(one.axis is not None for one in main.outputs)
+    samples = samples and not (main.is_moe and not moe_tasks.has_parts(main.target))
     op = operations.op_of_module(main.target) if main.is_module else operations.op_of_function(main.name)
     if not samples and op != "MOE":
         op = "OTHER"

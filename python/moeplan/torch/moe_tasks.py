@@ -78,6 +78,14 @@ def check_plan(path: str, layer: MoELayer) -> None:
         raise mismatch(path, f"a plan of {pieces} chunks", "a plan of one chunk; capture with such, the graph's plan cuts")
 
 
+def has_parts(layer: MoELayer) -> bool:
+    """Whether a source batch may come in parts: not where the gate, or a padded slice of S1's, looks at the whole of it."""
+    plan = messages.to_dict(layer.plan)
+    gate = plan["workload"]["layer"].get("gate", "TOP_K")
+    is_padded = plan["workload"].get("capacityPassing", "EXACT") == "PADDED" and plan["best"]["schedule"] == "PARM_S1"
+    return gate not in ("BATCH_PRIORITIZED", "EXPERT_CHOICE") and not is_padded
+
+
 def forward_times_s(timeline: Iterable[Mapping[str, Any]], took_s: float) -> dict[str, float]:
     """Seconds of each instruction of the forward pass, which took ``took_s`` from call to return."""
     return _times_s(list(timeline), _FORWARD_TASKS, took_s, "gate")

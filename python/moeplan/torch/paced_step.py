@@ -13,7 +13,6 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import torch
 
-from moeplan.errors import InvalidInput
 from moeplan.torch import moe_tasks
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.layer_functions import BatchInParts
@@ -59,9 +58,10 @@ class PacedStep:
         self._pending = []
         self._in_parts = {}
         with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
-            went = [self._forward(batch, part) for part in range(self._traced.batch // batch)]
-            while went:
-                self._backward(went.pop(), batch)
+            parts = [(first, min(batch, self._traced.batch - first)) for first in range(0, self._traced.batch, batch)]
+            went = [self._only_whole_parts(size == batch, self._forward, size, first) for first, size in parts]
+            for _, size in reversed(parts):
+                self._only_whole_parts(size == batch, self._backward, went.pop(), size)
         self._clock.settle()
         if counts:
             self._times = {}
@@ -71,6 +71,14 @@ class PacedStep:
             self._passes.setdefault(batch, []).append(self._times)
             self._calls_s.setdefault(batch, []).append(self._took_s)
         self._pending = []
+
+    def _only_whole_parts(self, counts: bool, run: Callable[..., Any], *args: Any) -> Any:
+        """Samples that are left over have to run, but their times are those of another size."""
+        noted = len(self._pending)
+        result = run(*args)
+        if not counts:
+            del self._pending[noted:]
+        return result
 
     def run_as_it_is(self, forward: Callable[[], torch.Tensor], counts: bool) -> None:
         """The step as the job runs it: ``forward`` gives the loss, which goes back."""
@@ -111,8 +119,8 @@ class PacedStep:
 
     # ---- Forward.
 
-    def _forward(self, batch: int, part: int) -> dict[str, _Went]:
-        given = flat_tensors(part_of(self._inputs, self._traced.batch, batch, part * batch))
+    def _forward(self, batch: int, first: int) -> dict[str, _Went]:
+        given = flat_tensors(part_of(self._inputs, self._traced.batch, batch, first))
         values: dict[Read, torch.Tensor] = {}
         went = {}
         whole = batch == self._traced.batch
@@ -165,9 +173,8 @@ class PacedStep:
 
     def _result(self, call: Call, args: Any, kwargs: Any, batch: int) -> Any:
         """What the call gives; a layer gets less than the batch as a part of it, whose gate knows of the others."""
-        if call.is_moe and batch != self._traced.batch:
-            with contextlib.suppress(InvalidInput):  # A gate that looks at the whole batch has no parts.
-                return self._batch_of(call)(*args, **kwargs)
+        if call.is_moe and batch != self._traced.batch and moe_tasks.has_parts(call.target):
+            return self._batch_of(call)(*args, **kwargs)
         return call.apply(args, kwargs)
 
     def _batch_of(self, call: Call) -> BatchInParts:
