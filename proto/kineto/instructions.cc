@@ -268,8 +268,8 @@ class Writer {
     if (product_node_ < 0 || group.pieces.front()->owners.node != product_node_) return false;
     if (group.role == Role::kWeightGradient || group.role == Role::kLeaf) return false;
     return std::ranges::any_of(group.pieces, [&](const Piece* piece) {
-      if (OpOf(trace_, OwnerOf(trace_, *piece), *piece) == InstructionOp::kMatmul) return false;  // Of another result.
       if (piece->communicates || piece->owners.top < 0) return true;
+      if (IsProduct(trace_.events[piece->owners.top].name)) return false;  // It is for another result.
       const std::vector<Shape>& read = trace_.events[piece->owners.top].shapes;
       return std::ranges::all_of(read, &Shape::empty) ||
              std::ranges::any_of(read, [&](const Shape& shape) { return SizeOf(shape) == SizeOf(*product_shape_); });
