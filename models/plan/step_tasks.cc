@@ -98,7 +98,7 @@ class Reader {
     return found == places_.end() ? -1 : found->second;
   }
 
-  // What goes back over a range is cut along with it, but for weight gradients that cover an all-to-all.
+  // Cuts the way back of each range along with it, but for weight gradients that cover an all-to-all.
   void ReadWaysBack(const LancetAnswer& plan) {
     std::unordered_set<std::string_view> whole;
     for (const auto& moved : plan.weight_gradients) whole.insert(moved.instruction);

@@ -10,7 +10,7 @@
 namespace moeplan::planner {
 namespace {
 
-// What comes and goes, to be added up in the order of time.
+// Adds up what comes and goes in the order of time.
 class Ledger {
  public:
   void Add(double bytes, double start_s, double end_s) {

@@ -28,7 +28,7 @@ class StepMemory {
   std::optional<double> PeakBytes(std::span<const StepRange> ranges, const StepTasks& tasks,
                                   const PlayedGraph& played) const;
 
-  // Of the sizes that are known, what an instruction reads: the memory that waits with it.
+  // The memory that waits with an instruction: what it reads, as far as sizes are known.
   double ReadBytes(int instruction) const { return read_bytes_[instruction]; }
 
  private:

@@ -25,7 +25,7 @@ class WayBack {
   // stream is done before its own work.
   double LeastAddedS(int first, int last, int parts) const;
 
-  // What it adds where nothing else runs; absent where it cannot be cut, because something that stays whole needs some
+  // The time that cutting adds where nothing else runs; absent where it cannot be cut, because something that stays whole needs some
   // of it and is needed by the rest.
   std::optional<double> AddedS(int first, int last, int parts);
 
@@ -42,7 +42,7 @@ class WayBack {
   const TimedGraph& graph_;
   bool empty_ = true;
   std::vector<std::vector<int>> back_;  // Of each forward instruction.
-  // Of each stream, by parts and forward instruction: the work of the ways back of all before it.
+  // The work of the ways back of all before a forward instruction, by stream, parts and that instruction.
   std::array<std::vector<std::vector<double>>, kStreamKinds> work_s_;
   std::optional<StepTimeline> timeline_;
   std::vector<PartLaunch> order_;

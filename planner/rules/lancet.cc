@@ -117,7 +117,7 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
                 Milliseconds(cut_s), both_ways ? ", and what goes back over them is cut, too." : ".");
 }
 
-// What it takes of memory; nothing where the graph has no sizes.
+// Says how much memory the plan takes; nothing where the graph has no sizes.
 std::string MemorySentence(const TrainingGraph& graph, const LancetAnswer& answer) {
   if (!answer.peak_bytes) return {};
   const std::string limit = graph.most_bytes ? StrCat(", where ", SizeText(*graph.most_bytes, "bytes"), " may be") : "";

@@ -737,7 +737,7 @@ TEST(LancetTest, TheDynamicProgramIsExactOnChains) {
   }
 }
 
-// What cutting a range adds to the backward pass; nothing else may run between.
+// The time that cutting a range adds to the backward pass, where nothing else runs between.
 double AddedToWayBackS(const TimedGraph& graph, const CutRange& range) {
   std::vector<int> back;
   for (int i = 0; i < graph.size(); ++i) {

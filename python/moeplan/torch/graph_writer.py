@@ -188,7 +188,7 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
     whole = _bytes(traced, one.outputs[0])
     slots = layer.plan.workload.layer.top_k * (layer.plan.workload.layer.capacity_factor or 1.0)
     sizes = {name: whole * (slots if name not in ("shared", "combine") else 1) for name in names}
-    sizes["gate"] = 0  # Of each token some numbers.
+    sizes["gate"] = 0  # Some numbers for each token.
     for name in names:
         weighted = name in ("gate", "shared", "experts")
         own = [weight for weight in one.weights if weighted and _belongs(weight, name)]
