@@ -25,8 +25,8 @@ class WayBack {
   // stream is done before its own work.
   double LeastAddedS(int first, int last, int parts) const;
 
-  // The time that cutting adds where nothing else runs; absent where it cannot be cut, because something that stays whole needs some
-  // of it and is needed by the rest.
+  // The time that cutting adds where nothing else runs; absent where it cannot be cut, because something that stays
+  // whole needs some of it and is needed by the rest.
   std::optional<double> AddedS(int first, int last, int parts);
 
   // Whether instructions with a way back are in the graph at all.
