@@ -54,7 +54,7 @@ def _instruction(main: Call, members: list[Call], calls: list[Call], names: _Nam
     weights = [one.name for one in sources if isinstance(one, Weight)]
     weights += main.weights
     samples = not any(call.mixes for call in members) and all(one.axis is not None for one in main.outputs)
-    samples = samples and not (main.is_moe and not moe_tasks.has_parts(main.target))
+    samples = samples and not (main.is_moe and moe_tasks.why_whole(main.target))
     op = operations.op_of_module(main.target) if main.is_module else operations.op_of_function(main.name)
     if not samples and op != "MOE":
         op = "OTHER"

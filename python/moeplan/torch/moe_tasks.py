@@ -78,12 +78,14 @@ def check_plan(path: str, layer: MoELayer) -> None:
         raise mismatch(path, f"a plan of {pieces} chunks", "a plan of one chunk; capture with such, the graph's plan cuts")
 
 
-def has_parts(layer: MoELayer) -> bool:
-    """Whether a source batch may come in parts: not where the gate, or a padded slice of S1's, looks at the whole of it."""
+def why_whole(layer: MoELayer) -> str:
+    """What of the layer's plan looks at a source batch as a whole, so that none may come in parts; empty: nothing does."""
     plan = messages.to_dict(layer.plan)
     gate = plan["workload"]["layer"].get("gate", "TOP_K")
+    if gate in ("BATCH_PRIORITIZED", "EXPERT_CHOICE"):
+        return f"gate {gate}"
     is_padded = plan["workload"].get("capacityPassing", "EXACT") == "PADDED" and plan["best"]["schedule"] == "PARM_S1"
-    return gate not in ("BATCH_PRIORITIZED", "EXPERT_CHOICE") and not is_padded
+    return "capacityPassing PADDED" if is_padded else ""
 
 
 def forward_times_s(timeline: Iterable[Mapping[str, Any]], took_s: float) -> dict[str, float]:

@@ -173,7 +173,7 @@ class PacedStep:
 
     def _result(self, call: Call, args: Any, kwargs: Any, batch: int) -> Any:
         """What the call gives; a layer gets less than the batch as a part of it, whose gate knows of the others."""
-        if call.is_moe and batch != self._traced.batch and moe_tasks.has_parts(call.target):
+        if call.is_moe and batch != self._traced.batch and not moe_tasks.why_whole(call.target):
             return self._batch_of(call)(*args, **kwargs)
         return call.apply(args, kwargs)
 

@@ -89,6 +89,9 @@ def _range(traced: Traced, inside: list[Instruction], partition: Partition, kept
             _check(traced, one, made, partition.place)
             parted.append(one)
             made.update(one.outputs)
+        elif one.layer is not None and moe_tasks.why_whole(one.layer):
+            found = f"{one.id}, whose {moe_tasks.why_whole(one.layer)} looks at the whole batch"
+            raise mismatch(partition.place, found, "layers whose source batches may come in parts")
         elif any(call.random for call in one.calls):
             raise mismatch(partition.place, f"{one.id}, which draws for the batch as a whole", "Dropout of what is cut, whose mask is")
         elif made.isdisjoint(one.reads):
