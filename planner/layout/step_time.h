@@ -124,9 +124,9 @@ struct StepParts {
   StageGain hidden;                         // In all micro-batches of the slowest stage.
 };
 
-// What `book` lacks counts 0 and is missing there. `gains` are those of each stage, or none at all: time that ranges
-// hide is taken off the exchanges of the forward pass, each in proportion to its time, and time that weight gradients
-// hide off the MoE layers; gradients and weights of ZeRO-3 hide behind what is left of the passes.
+// Costs that `book` lacks count 0 and are missing there. `gains` has one for each stage, or none at all: time that
+// ranges hide is taken off the exchanges of the forward pass, each in proportion to its time, and time that weight
+// gradients hide off the MoE layers; gradients and weights of ZeRO-3 hide behind what is left of the passes.
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,
                    std::span<const StageGain> gains = {});
 StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book,

@@ -201,7 +201,7 @@ class Writer {
     std::ranges::transform(one.id, one.id.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     written_.recognised_s += *one.time_s;
     const Call& call = piece.call;
-    // As nccl-tests counts: the whole buffer of a rank, of a gather what comes out, of a scatter what goes in.
+    // Bytes are counted as nccl-tests does: a rank's whole buffer, which comes out of a gather and goes into a scatter.
     const double elements =
         one.op == InstructionOp::kAllReduce ? call.in_elements : std::max(call.in_elements, call.out_elements);
     const double bytes = elements * ElementBytes(call.element);
