@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 #include <unordered_map>
 
 #include "models/text.h"
@@ -106,6 +107,9 @@ Status CheckKernel(const CostKey& key, const std::string& where) {
 // Fields that go with some operations alone.
 Status CheckFields(const Instruction& one, const std::string& at) {
   const bool communicates = CollectiveOf(one.op).has_value();
+  if (!one.layer.empty() && one.phase != Pass::kForward) {
+    return Bad(at + ".layer", one.layer, "none in phase BACKWARD, which is cut where forward is");
+  }
   if (one.weight_gradient && communicates) {
     return Bad(at + ".weightGradient", "true", StrCat("false for an ", Name(one.op)));
   }
@@ -135,6 +139,7 @@ Status CheckInstruction(const Instruction& one, const std::string& at) {
   for (const std::string& tensor : one.inputs) RETURN_IF_ERROR(CheckName(at + ".inputs", tensor));
   for (const std::string& tensor : one.outputs) RETURN_IF_ERROR(CheckName(at + ".outputs", tensor));
   if (!one.forward.empty()) RETURN_IF_ERROR(CheckName(at + ".forward", one.forward));
+  if (!one.layer.empty()) RETURN_IF_ERROR(CheckName(at + ".layer", one.layer));
   RETURN_IF_ERROR(CheckNumbers(one, at));
   if (!CollectiveOf(one.op) && !one.time_s && one.part_times_s.empty()) {
     return Bad(at + ".timeS", "nothing", "its time in seconds, because only collectives are in a profile");
@@ -177,6 +182,54 @@ Status CheckForwards(const TrainingGraph& graph) {
     const auto forward = places.find(one.forward);
     if (forward != places.end() && graph.instructions[forward->second].phase == Pass::kForward) continue;
     return Bad(At(graph, i) + ".forward", one.forward, "the id of an instruction before it in phase FORWARD");
+  }
+  return OkStatus();
+}
+
+Status CheckMeasuredStep(const MeasuredStep& step, const Places& forward, const std::string& at) {
+  if (!(step.time_s > 0 && step.time_s <= kLongestS)) {
+    return Bad(at + ".timeS", StrCat(step.time_s), StrCat("a finite number above 0 and at most ", kLongestS));
+  }
+  std::array<int, 2> ends = {};
+  for (const auto& [field, id, place] :
+       {std::tuple{".first", &step.first, &ends[0]}, {".last", &step.last, &ends[1]}}) {
+    if (step.parts == 1 && id->empty()) continue;
+    if (step.parts == 1) return Bad(at + field, *id, "none where nothing was cut");
+    const auto found = forward.find(*id);
+    if (found == forward.end())
+      return Bad(at + field, StrCat("'", *id, "'"), "the id of an instruction in phase FORWARD");
+    *place = found->second;
+  }
+  return ends[0] <= ends[1] ? OkStatus() : Bad(at + ".last", step.last, StrCat(step.first, " or one behind it"));
+}
+
+// Each between instructions of the forward pass alone.
+Status CheckLayers(const TrainingGraph& graph) {
+  const std::vector<bool> inside = InsideLayers(graph);
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    if (!inside[i] || graph.instructions[i].phase == Pass::kForward) continue;
+    return Bad(At(graph, i) + ".phase", "BACKWARD between instructions of one layer", "layers within the forward pass");
+  }
+  return OkStatus();
+}
+
+// Ascending, and the step as it is among them, which the others are compared with.
+Status CheckMeasuredSteps(const TrainingGraph& graph) {
+  Places forward;
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    if (graph.instructions[i].phase == Pass::kForward) forward.emplace(graph.instructions[i].id, i);
+  }
+  int before = 0;
+  for (size_t i = 0; i < graph.measured_steps.size(); ++i) {
+    const MeasuredStep& step = graph.measured_steps[i];
+    const std::string at = StrCat("measuredSteps[", i, "]");
+    const bool in_order = i == 0 ? step.parts == 1 : step.parts > before;
+    if (!in_order || step.parts > kMostParts) {
+      return Bad(at + ".parts", StrCat(step.parts),
+                 i == 0 ? "1, the step as it is" : StrCat("more than ", before, " and at most ", kMostParts));
+    }
+    before = step.parts;
+    RETURN_IF_ERROR(CheckMeasuredStep(step, forward, at));
   }
   return OkStatus();
 }
@@ -283,6 +336,8 @@ Status ValidateTrainingGraph(const TrainingGraph& graph) {
   }
   RETURN_IF_ERROR(CheckIds(graph));
   RETURN_IF_ERROR(CheckForwards(graph));
+  RETURN_IF_ERROR(CheckLayers(graph));
+  RETURN_IF_ERROR(CheckMeasuredSteps(graph));
   ASSIGN_OR_RETURN(const Places by_tensor, ProducersByTensor(graph));
   return CheckOrder(graph, by_tensor);
 }
@@ -299,6 +354,21 @@ std::vector<int> ForwardsOf(const TrainingGraph& graph) {
     forwards.push_back(one.forward.empty() ? -1 : places.at(one.forward));
   }
   return forwards;
+}
+
+std::vector<bool> InsideLayers(const TrainingGraph& graph) {
+  const auto size = static_cast<int>(graph.instructions.size());
+  Places last;
+  for (int i = 0; i < size; ++i) {
+    if (!graph.instructions[i].layer.empty()) last[graph.instructions[i].layer] = i;
+  }
+  std::vector<bool> inside(graph.instructions.size(), false);
+  int until = -1;  // The last instruction of the layers that have begun.
+  for (int i = 0; i < size; ++i) {
+    inside[i] = i <= until;
+    if (!graph.instructions[i].layer.empty()) until = std::max(until, last.at(graph.instructions[i].layer));
+  }
+  return inside;
 }
 
 int MostPartsOf(const Instruction& one, int max_parts) {

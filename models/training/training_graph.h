@@ -55,6 +55,7 @@ struct Instruction {
   std::vector<double> part_times_s;  // One part of k = 1, 2, ...
   std::vector<std::string> inputs, outputs;
   std::string forward;  // Of a backward instruction that is cut where this forward one is: its id.
+  std::string layer;    // Of a forward instruction that is cut with all others of that MoE layer, or not at all.
   bool weight_gradient = false;
   GateKind gate = GateKind::kTopK;  // Of a kGate.
   std::optional<double> bytes;      // Of a collective, and the next two.
@@ -68,6 +69,15 @@ struct Instruction {
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
+// How long the step took where its times were measured.
+struct MeasuredStep {
+  int parts = 1;            // Of the range, both ways; 1: nothing was cut.
+  std::string first, last;  // The range: ids. Empty where nothing was cut.
+  double time_s = 0;
+
+  friend bool operator==(const MeasuredStep&, const MeasuredStep&) = default;
+};
+
 struct TrainingGraph {
   std::vector<Instruction> instructions;  // In the given order.
   int max_parts = 8;                      // Lancet's ρ (K).
@@ -76,6 +86,8 @@ struct TrainingGraph {
   // The MoE layers', whose shapes GATE, PERMUTE and products of experts take where the graph is run.
   std::optional<Workload> workload;
   std::optional<double> most_bytes;  // That outputs may take at a time; absent: no limit.
+  // As it is, then in 2 and more parts, ascending; or empty (planner/lancet/parts_as_run.h).
+  std::vector<MeasuredStep> measured_steps;
 
   friend bool operator==(const TrainingGraph&, const TrainingGraph&) = default;
 };
@@ -100,8 +112,8 @@ Work CollectiveWork(const Instruction& one, int parts = 1);
 // OK, or kInvalidInput naming the instruction by place and id: an id that is empty, too long, given twice or reads as
 // a part of another ("x#1" beside "x"); a tensor without a name or with two producers; an instruction that reads what
 // only later ones produce (or what depends on itself: a cycle); a number that is not finite, negative or out of range;
-// a compute instruction without a time; a weight gradient that is a collective; a stream, work, sizes of outputs or
-// forward instruction that the instruction cannot have.
+// a compute instruction without a time; a weight gradient that is a collective; a stream, work, sizes of outputs,
+// forward instruction or layer that the instruction cannot have; measured steps that are none of the graph's.
 Status ValidateTrainingGraph(const TrainingGraph& graph);
 
 // The producers of what each instruction reads, ascending, each once. Requires a validated graph.
@@ -110,6 +122,9 @@ std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph);
 // The place of the forward instruction that each is the way back of; -1 where it is of none. Requires a validated
 // graph.
 std::vector<int> ForwardsOf(const TrainingGraph& graph);
+
+// Whether each instruction stands between others of one layer (Instruction::layer): no range begins there.
+std::vector<bool> InsideLayers(const TrainingGraph& graph);
 
 // The most parts that an instruction is ever cut in: ranges are of the forward pass, and of its way back.
 int MostPartsOf(const Instruction& one, int max_parts);

@@ -201,14 +201,17 @@ std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph) {
     }
     std::vector<int> borders = {first};
     double group_s = 0;
+    bool closes = false;  // At the next border that is not inside a layer.
     int i = first;
     for (; i < graph.size() && forward(i); ++i) {
       const bool stays_whole = StaysWhole(graph.instructions[i]);
-      if (stays_whole && borders.back() != i) borders.push_back(i);
+      if (stays_whole && borders.back() != i && !graph.instructions[i].inside_layer) borders.push_back(i);
       group_s += graph.instructions[i].whole_s();
-      if (!stays_whole && !ClosesGroup(graph, group_s)) continue;
+      closes = closes || stays_whole || ClosesGroup(graph, group_s);
+      if (!closes || (i + 1 < graph.size() && graph.instructions[i + 1].inside_layer)) continue;
       borders.push_back(i + 1);
       group_s = 0;
+      closes = false;
     }
     if (borders.back() != i) borders.push_back(i);  // Too short for a group, and the last.
     runs.push_back(std::move(borders));

@@ -6,7 +6,8 @@
 // range as it is. Where ranges wait
 // for each other, as in a chain, the sum of a choice is the end of its timeline; else its timeline ends no later, and
 // another choice may end earlier still. Neighbours are merged to groups of group_s, but for a gate that looks at the
-// whole batch, which is a group by itself; ranges are groups, of at most max_range_s. Pure functions.
+// whole batch, which is a group by itself, and a layer that is cut as a whole is within one group; ranges are groups, of
+// at most max_range_s. Pure functions.
 #pragma once
 
 #include <stop_token>

@@ -78,6 +78,7 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
   TimedGraph timed = {.max_parts = graph.max_parts, .group_s = graph.group_s, .max_range_s = graph.max_range_s};
   std::vector<std::vector<int>> producers = ProducersOf(graph);
   const std::vector<int> forwards = ForwardsOf(graph);
+  const std::vector<bool> inside_layers = InsideLayers(graph);
   Timer timer(graph, profile);
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     const Instruction& one = graph.instructions[i];
@@ -86,6 +87,7 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
     instruction.whole_batch_gate = one.gate == GateKind::kBatchPrioritized || one.gate == GateKind::kExpertChoice;
     instruction.producers = std::move(producers[i]);
     instruction.forward = forwards[i];
+    instruction.inside_layer = inside_layers[i];
     ASSIGN_OR_RETURN(instruction.part_s, timer.PartsOf(i));
     timed.instructions.push_back(std::move(instruction));
   }

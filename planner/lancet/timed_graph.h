@@ -20,9 +20,10 @@ struct TimedInstruction {
   StreamKind stream = StreamKind::kCompute;
   bool weight_gradient = false;
   bool whole_batch_gate = false;  // A gate that looks at the whole batch.
-  int forward = -1;               // The place of the forward instruction that it is the way back of; -1: of none.
-  std::vector<int> producers;     // Ascending.
-  std::vector<double> part_s;     // One part of k = 1, 2, ...; k = 1 alone where it is never cut.
+  bool inside_layer = false;   // Behind the first instruction of a layer that is cut as a whole: no range begins here.
+  int forward = -1;            // The place of the forward instruction that it is the way back of; -1: of none.
+  std::vector<int> producers;  // Ascending.
+  std::vector<double> part_s;  // One part of k = 1, 2, ...; k = 1 alone where it is never cut.
 
   bool exchanges() const { return op == InstructionOp::kAllToAll; }
   double whole_s() const { return part_s.front(); }

@@ -1,6 +1,7 @@
 #include "planner/rules/lancet.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 #include "models/cost/formula.h"
 #include "models/text.h"
 #include "planner/lancet/judge.h"
+#include "planner/lancet/parts_as_run.h"
 #include "planner/lancet/schedule.h"
 #include "planner/wording.h"
 
@@ -125,12 +127,23 @@ std::string MemorySentence(const TrainingGraph& graph, const LancetAnswer& answe
                 " at most (given order: ", SizeText(*answer.unscheduled_peak_bytes, "bytes"), limit, ").");
 }
 
+// Says what running in parts was measured to take; nothing where it was not.
+std::string PartsSentence(const std::map<int, double>& factors) {
+  if (factors.empty()) return {};
+  const auto [parts, factor] = *factors.begin();
+  const auto [most, last] = *factors.rbegin();
+  const std::string more = most > parts ? StrCat(" and in ", most, " parts ", ThreeDigits(last), " times") : "";
+  return StrCat(" In ", parts, " parts a part takes ", ThreeDigits(factor), " times", more,
+                " as long as alone, as the steps that were measured say.");
+}
+
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetAnswer& answer,
-                    const LancetPasses& passes) {
+                    const LancetPasses& passes, const std::map<int, double>& factors) {
   const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
   return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", RoughPercent(gain), " earlier than the ",
                 Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule, passes), " ",
-                RangeSentence(graph, schedule, passes), MemorySentence(graph, answer));
+                RangeSentence(graph, schedule, passes), passes.partition ? PartsSentence(factors) : "",
+                MemorySentence(graph, answer));
 }
 
 // What the search has left, the paper's own plan and the given order among it, and each pass of the best alone.
@@ -154,14 +167,16 @@ std::string ForwardGradients(const TrainingGraph& graph) {
 
 }  // namespace
 
-StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, const LancetOptions& options,
-                                    std::stop_token cancelled) {
+StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& given_graph, const Profile* profile,
+                                    const LancetOptions& options, std::stop_token cancelled) {
   const auto check_cancelled = [&] {
     return cancelled.stop_requested() ? Cancelled("planning was cancelled before it was done") : OkStatus();
   };
-  RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  RETURN_IF_ERROR(ValidateTrainingGraph(given_graph));
   RETURN_IF_ERROR(check_cancelled());
   PriceNotes notes;
+  ASSIGN_OR_RETURN(const PartsAsRun as_run, WithPartsAsRun(given_graph, profile, notes, cancelled));
+  const TrainingGraph& graph = as_run.graph;
   ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
   RETURN_IF_ERROR(check_cancelled());
   LancetSchedule schedule = ChooseSchedule(timed, options, cancelled);
@@ -187,7 +202,7 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
     notes.remarks.insert("rule lancet: the longest ranges were not tried; groupS and maxRangeS make fewer of them");
   }
   answer.warnings = notes.Warnings();
-  answer.explanation = Explain(graph, schedule, answer.lancet, options.passes);
+  answer.explanation = Explain(graph, schedule, answer.lancet, options.passes, as_run.factors);
   return answer;
 }
 

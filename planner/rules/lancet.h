@@ -3,7 +3,8 @@
 // Pass one places weight gradients beside backward all-to-alls (Lancet §4, planner/lancet/weight_gradients.h), pass two
 // cuts ranges of the forward pass and pipelines them (§5, planner/lancet/cut_ranges.h). What they choose is judged on
 // the timeline of the whole step, with contention and the boundaries of cuts (planner/lancet/judge.h), beside the given
-// order and the paper's own plan (planner/lancet/paper_plan.h), so that the plan is never slower than either.
+// order and the paper's own plan (planner/lancet/paper_plan.h), so that the plan is never slower than either. Where the
+// graph has measured steps, parts take what they took there (planner/lancet/parts_as_run.h).
 #pragma once
 
 #include <stop_token>

@@ -27,6 +27,7 @@ StatusOr<Instruction> InstructionFromProto(const v1::Instruction& message, std::
   one.inputs.assign(message.inputs().begin(), message.inputs().end());
   one.outputs.assign(message.outputs().begin(), message.outputs().end());
   one.forward = message.forward();
+  one.layer = message.layer();
   one.weight_gradient = message.weight_gradient();
   ASSIGN_OR_RETURN(one.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
   if (message.has_bytes()) one.bytes = message.bytes();
@@ -55,6 +56,7 @@ v1::Instruction ToProto(const Instruction& one) {
   message.mutable_inputs()->Assign(one.inputs.begin(), one.inputs.end());
   message.mutable_outputs()->Assign(one.outputs.begin(), one.outputs.end());
   if (!one.forward.empty()) message.set_forward(one.forward);
+  if (!one.layer.empty()) message.set_layer(one.layer);
   message.set_weight_gradient(one.weight_gradient);
   message.set_gate(EnumToProto<v1::Gate::Kind>(one.gate));
   if (one.bytes) message.set_bytes(*one.bytes);
@@ -84,6 +86,10 @@ StatusOr<TrainingGraph> TrainingGraphFromProto(const v1::TrainingGraph& message,
   graph.group_s = message.group_s();
   graph.max_range_s = message.max_range_s();
   if (message.has_most_bytes()) graph.most_bytes = message.most_bytes();
+  for (const v1::MeasuredStep& step : message.measured_steps()) {
+    graph.measured_steps.push_back(
+        {.parts = step.parts(), .first = step.first(), .last = step.last(), .time_s = step.time_s()});
+  }
   if (message.has_workload()) {
     ASSIGN_OR_RETURN(graph.workload, WorkloadFromProto(message.workload(), FieldPath(path, "workload")));
   }
@@ -97,6 +103,13 @@ v1::TrainingGraph ToProto(const TrainingGraph& graph) {
   message.set_group_s(graph.group_s);
   message.set_max_range_s(graph.max_range_s);
   if (graph.most_bytes) message.set_most_bytes(*graph.most_bytes);
+  for (const MeasuredStep& step : graph.measured_steps) {
+    v1::MeasuredStep& measured = *message.add_measured_steps();
+    measured.set_parts(step.parts);
+    if (!step.first.empty()) measured.set_first(step.first);
+    if (!step.last.empty()) measured.set_last(step.last);
+    measured.set_time_s(step.time_s);
+  }
   if (graph.workload) *message.mutable_workload() = ToProto(*graph.workload);
   return message;
 }

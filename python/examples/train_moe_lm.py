@@ -371,6 +371,8 @@ def train(options: argparse.Namespace) -> None:
         schedule = "PyTorch" if options.layer == "plain" else best["schedule"]
         print(f"{job.ranks} ranks, {count / 1e6:.1f} M parameters on each, MoE layers by {schedule}", flush=True)
     if options.capture:
+        for number in range(options.capture_after):
+            trainer.step(number)
         said = trainer.capture(options.capture)
         if job.rank == 0:
             print(said, flush=True)
@@ -440,6 +442,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--plain-receives-first", action="store_true", help="plain posts its receives before it sends")
     parser.add_argument("--record", metavar="FILE", help="write losses and times of every step there, as JSON")
     parser.add_argument("--capture", metavar="FILE", help="write the training graph of a micro-batch there, and end")
+    parser.add_argument("--capture-after", type=int, default=0, metavar="STEPS", help="train so long before; routing drifts meanwhile")
     parser.add_argument("--lancet", metavar="FILE", help="what `moeplan plan --graph GRAPH --json` printed of --capture's graph: run steps so")
     parser.add_argument("--without", action="append", default=[], choices=("weight-gradients", "partition"), help="leave that of it")
     parser.add_argument("--steps", type=int, default=100)

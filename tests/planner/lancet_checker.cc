@@ -184,19 +184,32 @@ bool LancetChecker::WayBackMayBeCut(int first, int last) const {
   return true;
 }
 
+// Whether an instruction and the one before it are of one layer, or between those of one.
+bool LancetChecker::InsideLayer(int i) const {
+  std::set<std::string> before;
+  for (int j = 0; j < i; ++j) before.insert(instructions_[j].value("layer", std::string()));
+  for (int j = i; j < size(); ++j) {
+    const std::string layer = instructions_[j].value("layer", std::string());
+    if (!layer.empty() && before.contains(layer)) return true;
+  }
+  return false;
+}
+
 bool LancetChecker::OnBorders(int first, int last) const {
   const double group_s = graph_.value("groupS", 0.0);
   std::set<int> starts, ends;
   double sum_s = 0;
-  bool open = false;
+  bool open = false, full = false;
   for (int i = 0; i < size(); ++i) {
     if (!Forward(i)) continue;
     const bool whole = LooksAtWholeBatch(i);
-    if (whole && open) ends.insert(i - 1), open = false;
-    if (!open) starts.insert(i), sum_s = 0;
+    if (whole && open && !InsideLayer(i)) ends.insert(i - 1), open = false;
+    if (!open) starts.insert(i), sum_s = 0, full = false;
     open = true;
     sum_s += PartS(i, 1);
-    if (whole || sum_s >= group_s * (1 - 1e-12) || i + 1 == size() || !Forward(i + 1)) ends.insert(i), open = false;
+    full = full || whole || sum_s >= group_s * (1 - 1e-12);
+    const bool last = i + 1 == size() || !Forward(i + 1);
+    if (last || (full && !InsideLayer(i + 1))) ends.insert(i), open = false;
   }
   return starts.contains(first) && ends.contains(last);
 }

@@ -54,6 +54,7 @@ class LancetChecker {
   bool LooksAtWholeBatch(int i) const;
   bool GoesBackOver(int i, int first, int last) const { return forward_of_[i] >= first && forward_of_[i] <= last; }
   bool WayBackMayBeCut(int first, int last) const;
+  bool InsideLayer(int i) const;
   bool OnBorders(int first, int last) const;
   // The launches of ranges, and of weight gradients where they are put: `beside` has the all-to-all of each, or -1. No
   // order satisfies all places: none.

@@ -19,6 +19,7 @@
 #include "proto/json.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/lancet_checker.h"
+#include "tests/planner/lancet_texts.h"
 #include "tests/test_seed.h"
 
 namespace moeplan::planner {
@@ -30,60 +31,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr double kRounding = 1e-9;
-
-// ---- From text to answer, as `moeplan plan --graph` does it.
-
-StatusOr<GraphPlanAnswer> PlanOf(const json& graph, const Profile* profile = nullptr,
-                                 const LancetOptions& options = {}) {
-  ASSIGN_OR_RETURN(const auto message, FromJson<v1::TrainingGraph>(graph.dump(), "graph"));
-  ASSIGN_OR_RETURN(const TrainingGraph parsed, TrainingGraphFromProto(message));
-  return PlanGraph(parsed, profile, options);
-}
-
-json AnswerOf(const json& graph, const LancetOptions& options = {}) {
-  const auto answer = PlanOf(graph, nullptr, options);
-  EXPECT_TRUE(answer.ok()) << answer.status().message();
-  return answer.ok() ? json::parse(ToJson(ToProto(*answer))) : json();
-}
-
-// Every time is in the graph.
-TimedGraph Timed(const json& graph) {
-  const TrainingGraph parsed = *TrainingGraphFromProto(*FromJson<v1::TrainingGraph>(graph.dump(), "graph"));
-  PriceNotes notes;
-  return *TimeGraph(parsed, nullptr, notes);
-}
-
-std::string Refusal(const json& graph, const Profile* profile = nullptr) {
-  const auto answer = PlanOf(graph, profile);
-  EXPECT_FALSE(answer.ok());
-  return answer.status().message();
-}
-
-json Step(const std::string& id, const std::string& op, double time_s, std::vector<std::string> inputs,
-          const std::string& phase = "FORWARD") {
-  return {{"id", id}, {"op", op}, {"timeS", time_s}, {"inputs", inputs}, {"outputs", {id + "'"}}, {"phase", phase}};
-}
-
-// Its parts take an even share of its time.
-json Evenly(json step, int parts = 8) {
-  std::vector<double> part_s;
-  for (int k = 1; k <= parts; ++k) part_s.push_back(step["timeS"].get<double>() / k);
-  step["partTimesS"] = part_s;
-  return step;
-}
-
-json Graph(std::vector<json> instructions, int max_parts = 8) {
-  return {{"instructions", instructions}, {"maxParts", max_parts}};
-}
-
-// An MoE layer behind one matrix product, each instruction of 4 s.
-json Layer(int max_parts) {
-  return Graph({Step("embed", "OTHER", 0, {"tokens"}), Step("h", "MATMUL", 4, {"embed'", "w"}),
-                Step("gate", "GATE", 0, {"h'"}), Step("send", "DISPATCH", 0, {"h'", "gate'"}),
-                Evenly(Step("out", "ALL_TO_ALL", 4, {"send'"})), Step("ffn", "EXPERT", 4, {"out'", "we"}),
-                Evenly(Step("back", "ALL_TO_ALL", 4, {"ffn'"})), Step("sum", "COMBINE", 4, {"back'"})},
-               max_parts);
-}
 
 // ---- Ranges.
 
@@ -177,6 +124,47 @@ TEST(LancetTest, AGateThatLooksAtTheWholeBatchIsAGroupByItself) {
   EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 3, 5}}));
   graph.instructions[1].whole_batch_gate = true;
   EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 1, 2, 4, 5}}));
+}
+
+TEST(LancetTest, NoGroupEndsInsideALayer) {
+  // 1 + 2 reach 3, but 2 and 3 are of one layer; 1 is the last.
+  TimedGraph graph = {.max_parts = 2, .group_s = 3};
+  for (const double time_s : {1.0, 2.0, 0.5, 3.0, 1.0}) graph.instructions.push_back({.part_s = {time_s}});
+  graph.instructions[2].inside_layer = true;
+  EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 3, 4, 5}}));
+  // A gate that stays whole does not keep what follows its layer.
+  graph.instructions[1].op = InstructionOp::kGate;
+  graph.instructions[1].whole_batch_gate = true;
+  graph.group_s = 4;
+  EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 1, 3, 5}}));
+}
+
+TEST(LancetTest, ALayerIsCutAsAWhole) {
+  // Cut from the dispatch on, parts of 2 s each: out 4-6 and 6-8; ffn 6-8 and 8-10; back 8-10 and 10-12; sum 10-14. The
+  // gate before it cannot be cut, so neither can its layer.
+  json graph = Layer(2);
+  graph["instructions"][2]["gate"] = "BATCH_PRIORITIZED";
+  EXPECT_EQ(AnswerOf(graph).at("rules").at("lancet").at("timeS"), 14);
+  for (const int i : {2, 7}) graph["instructions"][i]["layer"] = "moe";
+  EXPECT_EQ(AnswerOf(graph).at("rules").at("lancet").at("timeS"), 20);
+  EXPECT_EQ(LancetChecker(graph).Complaint(AnswerOf(graph)), "");
+  graph["instructions"][2]["gate"] = "TOP_K";
+  EXPECT_EQ(AnswerOf(graph).at("rules").at("lancet").at("timeS"), 12);
+}
+
+TEST(LancetTest, LayersThatAreNoneAreRefused) {
+  json graph = ThereAndBack(2);
+  graph["instructions"][3]["layer"] = "moe";
+  EXPECT_EQ(
+      Refusal(graph),
+      "instructions[3] (fetch.dx).layer: found moe, expected none in phase BACKWARD, which is cut where forward is");
+  graph = ThereAndBack(2);
+  graph["instructions"].push_back(Step("more", "OTHER", 1, {}));
+  for (const int i : {2, 7}) graph["instructions"][i]["layer"] = "moe";
+  EXPECT_EQ(
+      Refusal(graph),
+      "instructions[3] (fetch.dx).phase: found BACKWARD between instructions of one layer, expected layers within the "
+      "forward pass");
 }
 
 // ---- Axes, one instruction behind what it reads.
@@ -519,11 +507,14 @@ json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
   static const std::vector<std::string> kLayer = {"OTHER",      "MATMUL", "GATE",       "DISPATCH",
                                                   "ALL_TO_ALL", "EXPERT", "ALL_TO_ALL", "COMBINE"};
   const int from = AnyInt(engine, 0, 7);
+  const int layer_first = AnyInt(engine, 0, 3 * forward);  // In two of three graphs there is none.
+  const int layer_last = layer_first + AnyInt(engine, 1, 6);
   for (int i = 0; i < forward; ++i) {
     const std::string op = AnyInt(engine, 0, 4) > 0 ? kLayer[(from + i) % 8] : AnyOp(engine);
     json step =
         AnyStep(engine, "f" + std::to_string(i), op, any_inputs(AnyInt(engine, 0, 5) > 0), "FORWARD", max_parts);
     if (op == "GATE") step["gate"] = AnyInt(engine, 0, 3) ? "SWITCH" : "BATCH_PRIORITIZED";
+    if (i >= layer_first && i <= layer_last && AnyInt(engine, 0, 3) > 0) step["layer"] = "moe";
     graph["instructions"].push_back(step);
     made.push_back(step["outputs"][0]);
   }
@@ -552,7 +543,10 @@ json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
 class StepOfLayers {
  public:
   StepOfLayers(std::mt19937_64& engine, int layers)
-      : engine_(engine), max_parts_(AnyInt(engine, 2, 6)), back_in_parts_(AnyInt(engine, 0, 1) == 1) {
+      : engine_(engine),
+        max_parts_(AnyInt(engine, 2, 6)),
+        back_in_parts_(AnyInt(engine, 0, 1) == 1),
+        layers_as_a_whole_(AnyInt(engine, 0, 2) == 0) {
     std::string x = Forward("embed", "OTHER", {"tokens"});
     for (int layer = 0; layer < layers; ++layer) x = Layer("l" + std::to_string(layer) + ".", x);
     if (!late_.empty()) x = Combine("late_", late_);
@@ -600,6 +594,11 @@ class StepOfLayers {
     run_beside("first");
     const std::string made = Forward(name + "experts", "EXPERT", {got});
     const std::string back = Forward(name + "all_to_all2", "ALL_TO_ALL", {made});
+    if (layers_as_a_whole_) {
+      for (json& one : instructions_) {
+        if (one["outputs"][0] == gate || one["outputs"][0] == back) one["layer"] = name;
+      }
+    }
     run_beside("second");
     if (AnyInt(engine_, 0, 2) == 0) {
       late_ = back;
@@ -641,7 +640,7 @@ class StepOfLayers {
 
   std::mt19937_64& engine_;
   const int max_parts_;
-  const bool back_in_parts_;
+  const bool back_in_parts_, layers_as_a_whole_;
   const double longest_exchange_s_ = AnyTime(2, 20);
   std::vector<json> instructions_, forward_;
   std::string late_;  // What came back from experts and is still to be combined.
@@ -810,26 +809,6 @@ TEST(LancetTest, TheSameGraphGivesTheSameAnswer) {
 }
 
 // ---- Ranges whose ways back are cut, too.
-
-// An exchange, experts and an exchange of 4 s each, there and back; `back_part_s`: of each half on the way back.
-json ThereAndBack(double back_part_s) {
-  json graph = Graph({Evenly(Step("send", "ALL_TO_ALL", 4, {"x"}), 2), Evenly(Step("ffn", "EXPERT", 4, {"send'"}), 2),
-                      Evenly(Step("fetch", "ALL_TO_ALL", 4, {"ffn'"}), 2)},
-                     2);
-  const auto add = [&](const std::string& id, const std::string& op, const std::string& input,
-                       const std::string& forward) {
-    json one = Step(id, op, 4, {input}, "BACKWARD");
-    one["forward"] = forward;
-    one["partTimesS"] = {4, back_part_s};
-    graph["instructions"].push_back(one);
-  };
-  add("fetch.dx", "ALL_TO_ALL", "fetch'", "fetch");
-  add("ffn.dx", "EXPERT", "fetch.dx'", "ffn");
-  add("ffn.dw", "EXPERT", "fetch.dx'", "ffn");
-  add("send.dx", "ALL_TO_ALL", "ffn.dx'", "send");
-  graph["instructions"][5]["weightGradient"] = true;
-  return graph;
-}
 
 TEST(WayBackTest, ARangeIsCutBothWays) {
   // Whole: 12 s there; back 8 s, and 4 s in which the weight gradient runs beside the last exchange.

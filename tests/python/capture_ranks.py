@@ -137,14 +137,20 @@ def captured(world, kind, cache):
     as_it_is = PacedStep.run_as_it_is
     PacedStep.run_as_it_is = lambda self, *args, **kwargs: (steps.append(1), as_it_is(self, *args, **kwargs))
     graph = moeplan.torch.capture(model, tokens, loss, world, cache=cache)
-    assert len(steps) == 6  # In turn with the passes, the first of which does not count.
+    in_turns = 6 * len(graph["measuredSteps"])  # With the passes, the first of which does not count.
+    assert len(steps) == in_turns and [one["parts"] for one in graph["measuredSteps"]] == [1, 2, 4, 8], graph["measuredSteps"]
+    ids = [one["id"] for one in graph["instructions"]]
+    for one in graph["measuredSteps"][1:]:
+        inside = ids[ids.index(one["first"]) : ids.index(one["last"]) + 1]
+        assert {"ALL_TO_ALL", "COMBINE"} <= {graph["instructions"][ids.index(name)]["op"] for name in inside}, inside
+        assert one["timeS"] > 0, one
     assert all(torch.equal(one.grad, known) for one, known in zip(model.parameters(), before[0]))
     assert torch.equal(torch.get_rng_state(), before[1])
     assert graph.timed > 50, graph.timed
     check_graph(graph, model)
     assert world._gather(json.dumps(graph)) == [json.dumps(graph)] * world.ranks
     again = moeplan.torch.capture(model, (tokens,), loss, world, cache=cache)
-    assert again.timed == 0 and again == graph and len(steps) == 6, again.timed
+    assert again.timed == 0 and again == graph and len(steps) == in_turns, again.timed
     smaller = moeplan.torch.capture(model, {"tokens": tokens[:4]}, lambda output: first_of(output).sum(), world, cache=cache)
     assert smaller.timed > 0
     # A file of its own says otherwise on one rank.
@@ -174,6 +180,8 @@ def awkward_layers(world, cache):
         of_layer = [one for one in graph["instructions"] if one["id"].startswith("1.")]
         assert len(of_layer) == 14 and graph["maxParts"] == 7, [one["id"] for one in of_layer]
         assert any("forward" in one for one in of_layer) == (gate == "TOP_K"), of_layer
+        assert ("measuredSteps" in graph) == (gate == "TOP_K"), graph["measuredSteps"]
+        graph.pop("measuredSteps", None)
         for one in graph["instructions"]:  # Whatever cutting would hide.
             one["timeS"] *= 1e6 if one["op"] == "ALL_TO_ALL" else 1
             one["partTimesS"] = [time_s * (1e6 if one["op"] == "ALL_TO_ALL" else 1) for time_s in one.get("partTimesS", [])]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
 import statistics
-from typing import Any, Callable, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from moeplan.errors import InvalidInput
 from moeplan.torch import moe_tasks
+from moeplan.torch.deferred import Slots
+from moeplan.torch.forward_in_parts import Program
 from moeplan.torch.graph_writer import written
 from moeplan.torch.operator_times import Operator, OperatorTimes
 from moeplan.torch.operators import Operators
 from moeplan.torch.paced_step import PacedStep
+from moeplan.torch.ranges import Partition, longest
 from moeplan.torch.step_inputs import Inputs, Loss, called, loss_of
-from moeplan.torch.traced import Traced, remember
+from moeplan.torch.traced import Traced, flat_tensors, remember
 from moeplan.torch.tracer import trace
 from moeplan.torch.world import World
 
@@ -49,8 +54,10 @@ def capture(
     Every operator that the file lacks is timed in steps that run one instruction after another: the median of five after
     one that does not count, scaled so that all together take what the step takes as the job runs it, in turn with those;
     then the mean over the ranks. Times of parts are measured, both ways, in 2, 4 and 8 parts of the batch, lie between those
-    on straight lines of logarithms, and are at least their share of the whole, but for layers with a capacity. An MoELayer's tasks take what they take
-    inside of these steps. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients
+    on straight lines of logarithms, and are at least their share of the whole, but for layers with a capacity. An MoELayer's
+    tasks take what they take inside of these steps. Steps whose longest range runs in 2, 4 and 8 parts, as
+    ``moeplan.torch.scheduled`` runs them, are timed in turn with the others: ``measuredSteps``, from which the planner has what
+    parts take beside each other. Weights, gradients and random states stay as they are. The optimizer, and what sums gradients
     over ranks, are not in the graph.
 
     Collective: every rank of the job captures its own model, with as many samples. Raises InvalidInput, naming the module
@@ -62,13 +69,18 @@ def capture(
             moe_tasks.check_plan(one.id, one.layer)
     operators = Operators(traced, world.ranks, world.nodes)
     times = _opened(cache, world)
+    steps = _steps_of(model, traced, operators, lambda: loss_of(loss, called(model, inputs), inputs), inputs)
     wanted = {size: _operators_of(traced, operators, size) for size in _sizes(traced)}
+    for step in steps:
+        wanted[traced.batch // step.parts].append(step.operator)
     known = times.find(operator for of_size in wanted.values() for operator in of_size)
     paced = PacedStep(traced, operators, inputs, world.device)
-    measured = _measure(paced, lambda: loss_of(loss, called(model, inputs), inputs), world, wanted, known)
+    measured = _measure(paced, steps, world, wanted, known)
     times.keep(measured)
     seconds = _agreed({**known, **measured}, world)
     graph = CapturedGraph(written(traced, _Times(traced, operators, seconds, sorted(wanted))))
+    if len(steps) > 1:
+        graph["measuredSteps"] = [{**step.fields, "timeS": seconds[step.operator]} for step in steps]
     graph.timed = len(measured)
     graph.traced = traced
     remember(model, traced)
@@ -89,6 +101,40 @@ def _opened(cache: Union[str, os.PathLike, None], world: World) -> OperatorTimes
     return times
 
 
+class _Step(NamedTuple):
+    """The step as the job runs it, whole or with its longest range in ``parts``. ``run``: gives its loss."""
+
+    parts: int
+    operator: Operator
+    run: Callable[[], torch.Tensor]
+    fields: dict[str, Any]
+
+
+def _steps_of(
+    model: torch.nn.Module, traced: Traced, operators: Operators, whole: Callable[[], torch.Tensor], inputs: Inputs
+) -> list[_Step]:
+    """The whole first. ``whole``: gives the loss of the step as it is."""
+    steps = [_Step(1, operators.step(1), whole, {"parts": 1})]
+    ends = longest(traced) if traced.part > 0 else None
+    given = flat_tensors(inputs)
+    for parts in sorted({min(cut, traced.batch) for cut in _CUTS} - {1}):
+        program = _program(model, traced, ends, parts) if ends else None
+        if program is None or ends is None:
+            continue
+        run = functools.partial(program.loss, given, Slots())
+        steps.append(_Step(parts, operators.step(parts, ends), run, {"parts": parts, "first": ends[0], "last": ends[1]}))
+    return steps
+
+
+def _program(model: torch.nn.Module, traced: Traced, ends: tuple[str, str], parts: int) -> Optional[Program]:
+    """The step in parts; None where ``scheduled`` would refuse them."""
+    with contextlib.suppress(InvalidInput):
+        program = Program(model, traced, [Partition(*ends, parts, "measuredSteps")])
+        program.refuse_hooks()
+        return program
+    return None
+
+
 def _sizes(traced: Traced) -> list[int]:
     """The batch and its parts of which times are measured, the whole first."""
     if traced.part == 0:
@@ -107,21 +153,28 @@ def _operators_of(traced: Traced, operators: Operators, size: int) -> list[Opera
 
 def _measure(
     paced: PacedStep,
-    step: Callable[[], torch.Tensor],
+    steps: Sequence[_Step],
     world: World,
     wanted: Mapping[int, Iterable[Operator]],
     known: Mapping[Operator, float],
 ) -> dict[Operator, float]:
-    """Seconds of the operators that are not known. ``step``: the step's loss, as the job computes it. Collective: a size
-    that any rank lacks is run by all."""
+    """Seconds of the operators that are not known. Collective: a size that any rank lacks is run by all, and then all steps
+    are."""
     missing = {size: [one for one in of_size if one not in known] for size, of_size in wanted.items()}
     lacking = set().union(*world._gather({size for size, some in missing.items() if some}))
+
+    def together() -> None:
+        """No rank begins before the last: it would count how late the others are from what ran before."""
+        world._gather(None)
+
     for run in range(_RUNS + 1):
         for size in sorted(lacking):
+            together()
             paced.run(size, counts=run > 0)
-        if lacking:
-            paced.run_as_it_is(step, counts=run > 0)
-    found: dict[Operator, float] = {}
+        for step in steps if lacking else ():
+            together()
+            paced.run_as_it_is(step.run, counts=run > 0, parts=step.parts)
+    found: dict[Operator, float] = {step.operator: paced.step_s(step.parts) for step in steps if lacking}
     for size in sorted(lacking):
         found.update(paced.times_s(size))
     everywhere = world._gather(found)

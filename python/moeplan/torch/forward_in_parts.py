@@ -51,7 +51,7 @@ class ForwardInParts:
         self._model = model
         self._partitions = partitions
         self._slots = slots
-        self._programs: OrderedDict[Any, _Program] = OrderedDict()
+        self._programs: OrderedDict[Any, Program] = OrderedDict()
         self._own = "forward" in vars(model)  # Somebody else has replaced it before.
         self._forward = model.forward
         model.forward = self._run  # type: ignore[method-assign]
@@ -70,11 +70,11 @@ class ForwardInParts:
         arguments = Arguments(args, kwargs)
         return self._program(arguments).run(flat_tensors(arguments), self._slots)
 
-    def _program(self, arguments: Arguments) -> _Program:
+    def _program(self, arguments: Arguments) -> Program:
         key = self._key(arguments)
         known = self._programs.get(key)
         if known is None or known.is_stale():
-            known = self._programs[key] = _Program(self._model, self._trace(arguments), self._partitions)
+            known = self._programs[key] = Program(self._model, self._trace(arguments), self._partitions)
             while len(self._programs) > _MOST_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
@@ -108,12 +108,12 @@ def _known(leaf: Any, same: int) -> Any:
     raise mismatch("forward", f"an argument of class {type(leaf).__name__}", "tensors, numbers and strings, or nests of them")
 
 
-class _Program:
-    """The traced calls, and how they run."""
+class Program:
+    """The traced calls, and how they run. Raises InvalidInput for a range that cannot be cut."""
 
     def __init__(self, model: torch.nn.Module, traced: Traced, partitions: Sequence[Partition]) -> None:
         self._traced = traced
-        kept = [source for source in sources_of(traced.model_outputs) if isinstance(source, Read)]
+        kept = [source for source in (*sources_of(traced.model_outputs), traced.loss) if isinstance(source, Read)]
         self._steps = steps_of(traced, partitions, kept)
         self._frees = self._last_uses(set(kept))
         self._model = model
@@ -153,7 +153,16 @@ class _Program:
         return [one for module in self._own_modules() for one in vars(module).values() if isinstance(one, kinds)]
 
     def run(self, given: list[torch.Tensor], slots: Slots) -> Any:
-        self._refuse_hooks()
+        """What the model gives. Raises InvalidInput where it has got hooks that would not run."""
+        return rebuilt(self._traced.model_outputs, self._run(given, slots).whole)
+
+    def loss(self, given: list[torch.Tensor], slots: Slots) -> torch.Tensor:
+        """Of a traced step, its loss."""
+        assert self._traced.loss is not None
+        return self._run(given, slots).whole(self._traced.loss)
+
+    def _run(self, given: list[torch.Tensor], slots: Slots) -> _Values:
+        self.refuse_hooks()
         values = _Values(self._traced, given)
         for step, done in zip(self._steps, self._frees):
             if isinstance(step, Range):
@@ -161,9 +170,9 @@ class _Program:
             else:
                 values.keep(step, values.of_whole(step))
             values.forget(done)
-        return rebuilt(self._traced.model_outputs, values.whole)
+        return values
 
-    def _refuse_hooks(self) -> None:
+    def refuse_hooks(self) -> None:
         for path, module in [*self._several, *self._layers]:
             if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
                 expected = "none on modules that run in parts or are several operations, or the plan without its partitions"

@@ -33,7 +33,8 @@ class _Step:
     """One instruction of the forward pass, and what its way back needs. ``learning``: those of ``reads`` with a gradient.
     ``weight_bytes``: of all ``weights`` together.
     ``backward_s`` gives the seconds of "dx" or "dw", ``backward_parts_s`` those of their parts. ``can_wait``: who runs the graph can
-    run its weight gradient elsewhere. ``is_loss``: it goes back though nobody gives it a gradient."""
+    run its weight gradient elsewhere. ``is_loss``: it goes back though nobody gives it a gradient. ``layer``: the MoELayer that it
+    is of, which runs in parts as a whole."""
 
     id: str
     op: str
@@ -51,6 +52,7 @@ class _Step:
     learns: bool = False
     can_wait: bool = False
     is_loss: bool = False
+    layer: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,6 +78,8 @@ class _Tape:
         }
         if step.parts_s is not None:
             one["partTimesS"] = step.parts_s
+        if step.layer:
+            one["layer"] = step.layer
         self.instructions.append(one)
         self._steps.append(step)
         self._bytes.update(zip(step.outputs, step.output_bytes))
@@ -214,6 +218,7 @@ def _add_layer(tape: _Tape, traced: Traced, one: Instruction, times: Any) -> Non
                 backward_parts_s=lambda side, name=name: times.parts_s(one, f"{name}.{side}"),
                 learns=learns and weighted,
                 can_wait=name != "shared" and traced.can_wait(one),
+                layer=path,
                 fields=_fields(traced, one, layer, name),
             )
         )

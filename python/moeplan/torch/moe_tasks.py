@@ -54,6 +54,11 @@ def instructions_of(layer: MoELayer) -> list[str]:
     return [name for name in FORWARD if name != "shared" or has_shared]
 
 
+def ends_of(one: Any) -> tuple[str, str]:
+    """The ids of the first and the last instruction in a graph that a traced one is written as."""
+    return (f"{one.id}.{FORWARD[0]}", f"{one.id}.{FORWARD[-1]}") if one.layer is not None else (one.id, one.id)
+
+
 def sides_of(layer: MoELayer) -> list[str]:
     """The names of those in the backward pass that take time. The gate's gradients come with gate.dx."""
     has_shared = layer.plan.workload.layer.shared_hidden_dim > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Optional
 
 import torch
@@ -33,6 +34,12 @@ class Operators:
             return [self.of(one, name, batch) for name in moe_tasks.sides_of(one.layer)]
         there = (self._traced.goes_back(one), self._traced.learns(one))
         return [self.of(one, side, batch) for side, any_of in zip(("dx", "dw"), there) if any_of]
+
+    def step(self, parts: int, ends: Optional[tuple[str, str]] = None) -> Operator:
+        """The step itself, with the range between ``ends`` in so many parts, or as it is."""
+        everything = "\n".join(self._text(one, self._traced.batch) for one in self._traced.instructions)
+        digest = hashlib.sha256(everything.encode()).hexdigest()
+        return Operator(f"step {digest}", f"{parts} parts of {ends[0]} to {ends[1]}" if ends else "as it is")
 
     def of(self, one: Instruction, side: str, batch: Optional[int] = None) -> Operator:
         if side == "dx" or (side == "dw" and not self._traced.goes_back(one)):

@@ -47,7 +47,7 @@ class PacedStep:
         self._times: dict[Operator, list[float]] = {}
         self._took_s = 0.0  # All calls of the pass.
         self._calls_s: dict[int, list[float]] = {}
-        self._steps_s: list[float] = []
+        self._steps_s: dict[int, list[float]] = {}  # By the parts that they ran in.
         self._pending: list[Callable[[], None]] = []
         self._in_parts: dict[int, BatchInParts] = {}  # By call, while parts of one batch run.
         self.gradients: dict[str, torch.Tensor] = {}  # Of the parameters, by their paths, from the last pass both ways.
@@ -80,24 +80,30 @@ class PacedStep:
             del self._pending[noted:]
         return result
 
-    def run_as_it_is(self, forward: Callable[[], torch.Tensor], counts: bool) -> None:
-        """The step as the job runs it: ``forward`` gives the loss, which goes back."""
+    def run_as_it_is(self, forward: Callable[[], torch.Tensor], counts: bool, parts: int = 1) -> None:
+        """The step as the job runs it, whole or in parts: ``forward`` gives the loss, which goes back. It runs twice, and the
+        second counts, which finds memory and ranks as a step does that follows another."""
         learning = [one for one in self._traced.parameters.values() if one.requires_grad]
         with _seeded(), torch.enable_grad(), _nothing_deferred(self._traced):
             self._clock.settle()
+            torch.autograd.grad(forward(), learning, allow_unused=True)
             begin = self._clock.mark()
             torch.autograd.grad(forward(), learning, allow_unused=True)
             end = self._clock.mark()
             self._clock.settle()
         if counts:
-            self._steps_s.append(self._clock.seconds(begin, end))
+            self._steps_s.setdefault(parts, []).append(self._clock.seconds(begin, end))
+
+    def step_s(self, parts: int) -> float:
+        """Seconds of a step as it is, or in so many parts: the median of those that count."""
+        return statistics.median(self._steps_s[parts])
 
     def _of_steps(self) -> float:
         """How long steps took as they are, over the calls of a pass of the whole batch; 1 where none ran."""
         passes_s = self._calls_s.get(self._traced.batch, [])
-        if not passes_s or not self._steps_s:
+        if not passes_s or 1 not in self._steps_s:
             return 1.0
-        return statistics.median(self._steps_s) / statistics.median(passes_s)
+        return self.step_s(1) / statistics.median(passes_s)
 
     def times_s(self, batch: int) -> dict[Operator, float]:
         """Seconds of each operator with so many samples: the median of those in the passes that count, as a part of a step.

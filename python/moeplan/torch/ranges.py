@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence, Union
+from typing import NamedTuple, Optional, Sequence, Union
 
 from moeplan.errors import mismatch
 from moeplan.torch import moe_tasks, operations
@@ -50,6 +50,27 @@ def steps_of(traced: Traced, partitions: Sequence[Partition], kept: Sequence[Rea
         steps.append(_range(traced, traced.instructions[first : last + 1], one, kept))
         done = last + 1
     return steps + traced.instructions[done:]
+
+
+def longest(traced: Traced) -> Optional[tuple[str, str]]:
+    """The names of the first and the last instruction of the longest stretch of the model that carries samples from one
+    instruction to the next: of those with the most MoELayers. None where no such stretch has one."""
+    best: list[Instruction] = []
+    stretch: list[Instruction] = []
+    for one in traced.instructions:
+        stretch = [*stretch, one] if _carries_samples(traced, one) else []
+        best = max(best, stretch, key=lambda some: (sum(each.layer is not None for each in some), len(some)))
+    if not any(one.layer is not None for one in best):
+        return None
+    return moe_tasks.ends_of(best[0])[0], moe_tasks.ends_of(best[-1])[1]
+
+
+def _carries_samples(traced: Traced, one: Instruction) -> bool:
+    if not one.samples or one.op == "OTHER" or one.main.index >= traced.model_ends:
+        return False
+    if one.layer is not None and moe_tasks.why_whole(one.layer):
+        return False
+    return any(traced.producer[read.call].samples for read in one.reads)
 
 
 def _spans(traced: Traced, partitions: Sequence[Partition]) -> list[tuple[int, int, Partition]]:
