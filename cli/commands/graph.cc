@@ -62,6 +62,7 @@ StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& opt
   ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(options.layout, "--layout"));
   RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
   ASSIGN_OR_RETURN(planner::ModelGraphOptions of_layout, planner::GraphOptionsOf(question));
+  of_layout.stage = graph.stage;
   of_layout.max_parts = graph.max_parts;
   of_layout.limits = graph.limits;
   of_layout.paper_limits = graph.paper_limits;
@@ -115,6 +116,12 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--context-parallel", options->graph.context_parallel, "Ranks that share a sample's tokens")
       ->capture_default_str();
+  command
+      ->add_option("--pipeline-parallel", options->graph.pipeline_parallel,
+                   "Stages of the model's layers, of one of which the graph is")
+      ->capture_default_str();
+  command->add_option("--stage", options->graph.stage,
+                      "Which stage, from 0 (default: the one on whose way a micro-batch is longest)");
   command->add_flag("--no-sequence-parallel", options->whole_rows,
                     "Tensor-parallel ranks keep whole rows and all-reduce them");
   command->add_option("--gpus", options->graph.gpus,
@@ -129,7 +136,7 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   for (const char* option :
        {"--batch", "--expert-parallel", "--ranks-per-node", "--expert-sharding-parallel", "--tensor-parallel",
-        "--context-parallel", "--no-sequence-parallel", "--zero", "--capacity-factor"}) {
+        "--context-parallel", "--pipeline-parallel", "--no-sequence-parallel", "--zero", "--capacity-factor"}) {
     command->get_option(option)->excludes(layout);
   }
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();

@@ -20,6 +20,7 @@ TaskKind KindOf(InstructionOp op) {
     case InstructionOp::kDispatch: return TaskKind::kPermute;
     case InstructionOp::kExpert: return TaskKind::kExpert;
     case InstructionOp::kCombine: return TaskKind::kCombine;
+    case InstructionOp::kSend:
     case InstructionOp::kAllToAll: return TaskKind::kAllToAll;
     case InstructionOp::kAllGather: return TaskKind::kAllGather;
     case InstructionOp::kReduceScatter: return TaskKind::kReduceScatter;
@@ -251,7 +252,7 @@ class StepTaskBuilder::Tape {
   void AddPart(const StepLaunch& launch) {
     const Instruction& one = At(launch.instruction);
     Task task = TaskOf(launch, "");
-    if (CollectiveOf(one.op)) task.size = one.bytes.value_or(0) / launch.parts;
+    if (CollectiveOf(one.op)) task.size = CollectiveBytes(one, launch.parts);
     if (HasCounts(launch)) task.dependencies.push_back(counts_);
     std::vector<TaskId>& parts = launched_[launch.instruction];
     parts.resize(launch.parts, -1);

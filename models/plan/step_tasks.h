@@ -2,8 +2,8 @@
 // share (design.md §9).
 //
 // Each launch of an instruction, or of one of its parts, is a task on the instruction's stream; a task waits for what
-// it reads, part for part inside a range that is cut, and for all parts of what it reads from outside. A cut has
-// boundaries, which are tasks, too:
+// it reads, part for part inside a range that is cut, and for all parts of what it reads from outside. A message to a
+// neighbouring stage is the all-to-all of two ranks that it is priced as. A cut has boundaries, which are tasks, too:
 //
 //   "id#j.counts"  before part j of an all-to-all that is cut along samples: how many rows it brings to each expert,
 //                  which the ranks must know first (Instruction::counts_bytes)

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "models/cost/send.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -115,6 +116,9 @@ Status CheckFields(const Instruction& one, const std::string& at) {
   }
   if (one.counts_bytes && one.op != InstructionOp::kAllToAll) {
     return Bad(at + ".countsBytes", StrCat(*one.counts_bytes), "none but for an ALL_TO_ALL");
+  }
+  if (one.op == InstructionOp::kSend && one.group_size.value_or(2) != 2) {
+    return Bad(at + ".groupSize", StrCat(*one.group_size), "2 for a SEND, which is to one rank");
   }
   if (!one.work.empty() && communicates) {
     return Bad(at + ".work", StrCat(one.work.size(), " of it"), "bytes and groupSize for a collective");
@@ -302,14 +306,15 @@ Status CheckOrder(const TrainingGraph& graph, const Places& by_tensor) {
 }  // namespace
 
 std::string_view Name(InstructionOp op) {
-  constexpr std::array<std::string_view, 14> kNames = {
-      "MATMUL",     "ELEMENTWISE", "LAYER_NORM", "SOFTMAX", "ATTENTION",  "GATE",           "DISPATCH",
-      "ALL_TO_ALL", "EXPERT",      "COMBINE",    "OTHER",   "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE"};
+  constexpr std::array<std::string_view, 15> kNames = {
+      "MATMUL", "ELEMENTWISE", "LAYER_NORM", "SOFTMAX",    "ATTENTION",      "GATE",       "DISPATCH", "ALL_TO_ALL",
+      "EXPERT", "COMBINE",     "OTHER",      "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE", "SEND"};
   return kNames[static_cast<size_t>(op)];
 }
 
 std::optional<Collective> CollectiveOf(InstructionOp op) {
   switch (op) {
+    case InstructionOp::kSend:
     case InstructionOp::kAllToAll: return Collective::kAllToAll;
     case InstructionOp::kAllGather: return Collective::kAllGather;
     case InstructionOp::kReduceScatter: return Collective::kReduceScatter;
@@ -321,12 +326,18 @@ std::optional<Collective> CollectiveOf(InstructionOp op) {
 StreamKind StreamOf(const Instruction& one) {
   if (one.stream) return *one.stream;
   if (one.op == InstructionOp::kAllToAll) return StreamKind::kInterNode;
+  if (one.op == InstructionOp::kSend) return StreamKind::kCopy;
   return CollectiveOf(one.op) ? StreamKind::kIntraNode : StreamKind::kCompute;
+}
+
+double CollectiveBytes(const Instruction& one, int parts) {
+  const double bytes = one.bytes.value_or(0) / parts;
+  return one.op == InstructionOp::kSend ? SendAsAllToAllBytes(bytes) : bytes;
 }
 
 Work CollectiveWork(const Instruction& one, int parts) {
   const CollectiveKey key = {.collective = *CollectiveOf(one.op), .group = {*one.group_size, *one.ranks_per_node}};
-  return {.key = key, .size = *one.bytes / parts};
+  return {.key = key, .size = CollectiveBytes(one, parts)};
 }
 
 Status ValidateTrainingGraph(const TrainingGraph& graph) {

@@ -32,11 +32,13 @@ enum class InstructionOp {
   kAllGather,
   kReduceScatter,
   kAllReduce,
+  kSend,
 };
 // The name of the contract, such as "LAYER_NORM".
 std::string_view Name(InstructionOp op);
 
-// The collective of an instruction that exchanges; absent for one that computes.
+// The collective of an instruction that exchanges; absent for one that computes. A kSend is an all-to-all of two ranks
+// (models/cost/send.h).
 std::optional<Collective> CollectiveOf(InstructionOp op);
 
 // So much of one operation: bytes, flops or launches, as its key counts them (UnitOf).
@@ -58,7 +60,7 @@ struct Instruction {
   std::string layer;    // Of a forward instruction that is cut with all others of that MoE layer, or not at all.
   bool weight_gradient = false;
   GateKind gate = GateKind::kTopK;  // Of a kGate.
-  std::optional<double> bytes;      // Of a collective, and the next two.
+  std::optional<double> bytes;      // Of a collective, and the next two; of a kSend what it sends.
   std::optional<int> group_size;
   std::optional<int> ranks_per_node;
   std::optional<double> counts_bytes;  // Of a kAllToAll: what goes ahead of a part whose rows are not even.
@@ -101,19 +103,24 @@ inline constexpr double kMostWork = 1e18;   // Bytes or flops of one kernel.
 inline constexpr double kLongestS = 1e9;    // Of one instruction.
 inline constexpr size_t kLongestName = 256;
 
-// The stream an instruction runs on: where it says none, all-to-alls are between nodes, other collectives inside them,
-// and what computes is on the compute stream. The names are those of task graphs; on each stream one instruction runs
-// after the other.
+// The stream an instruction runs on: where it says none, all-to-alls are between nodes, messages to other stages on
+// kCopy, other collectives inside nodes, and what computes is on the compute stream. The names are those of task
+// graphs; on each stream one instruction runs after the other.
 StreamKind StreamOf(const Instruction& one);
 
-// The key and size of a collective cut in `parts`. Requires its bytes and group.
+// The size of one of `parts` parts of a collective, as nccl-tests counts that under which it is priced and run; 0 where
+// the graph does not say.
+double CollectiveBytes(const Instruction& one, int parts = 1);
+
+// The key and size under which a collective cut in `parts` is priced and run. Requires its bytes and group.
 Work CollectiveWork(const Instruction& one, int parts = 1);
 
 // OK, or kInvalidInput naming the instruction by place and id: an id that is empty, too long, given twice or reads as
 // a part of another ("x#1" beside "x"); a tensor without a name or with two producers; an instruction that reads what
 // only later ones produce (or what depends on itself: a cycle); a number that is not finite, negative or out of range;
-// a compute instruction without a time; a weight gradient that is a collective; a stream, work, sizes of outputs,
-// forward instruction or layer that the instruction cannot have; measured steps that are none of the graph's.
+// a compute instruction without a time; a weight gradient that is a collective; a kSend that is not between two ranks;
+// a stream, work, sizes of outputs, forward instruction or layer that the instruction cannot have; measured steps that
+// are none of the graph's.
 Status ValidateTrainingGraph(const TrainingGraph& graph);
 
 // The producers of what each instruction reads, ascending, each once. Requires a validated graph.

@@ -49,7 +49,8 @@ bool RangeAxes::CarriesOn(int i) {
     case InstructionOp::kDispatch:
     case InstructionOp::kAllGather:
     case InstructionOp::kReduceScatter:
-    case InstructionOp::kAllReduce: return along_samples > 0 && irregular == 0;
+    case InstructionOp::kAllReduce:
+    case InstructionOp::kSend: return along_samples > 0 && irregular == 0;
     case InstructionOp::kAllToAll:
     case InstructionOp::kExpert: return irregular > 0 && along_samples == 0;
     case InstructionOp::kCombine: return irregular > 0;

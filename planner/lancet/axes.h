@@ -1,11 +1,11 @@
 // Along which axis each instruction of a range is cut, and whether it can be at all (Lancet §5.2; contract, "Axes").
 //
-// MATMUL, ELEMENTWISE, LAYER_NORM, SOFTMAX, ATTENTION, GATE (not one that looks at the whole batch) and collectives
-// other than all-to-alls carry the sample axis on; DISPATCH turns it into the irregular one, ALL_TO_ALL and EXPERT keep
-// that, COMBINE turns it back. What COMBINE reads beside it, such as weights of the gate, may be cut along samples.
-// Tensors without producer stay whole, and so does what an all-gather makes of such tensors alone: weights. A tensor
-// from outside is cut along samples as it enters; an irregular one cannot enter, but into a range of ALL_TO_ALL and
-// EXPERT alone, which is cut along the capacity.
+// MATMUL, ELEMENTWISE, LAYER_NORM, SOFTMAX, ATTENTION, GATE (not one that looks at the whole batch), SEND and
+// collectives other than all-to-alls carry the sample axis on; DISPATCH turns it into the irregular one, ALL_TO_ALL and
+// EXPERT keep that, COMBINE turns it back. What COMBINE reads beside it, such as weights of the gate, may be cut along
+// samples. Tensors without producer stay whole, and so does what an all-gather makes of such tensors alone: weights. A
+// tensor from outside is cut along samples as it enters; an irregular one cannot enter, but into a range of ALL_TO_ALL
+// and EXPERT alone, which is cut along the capacity.
 //
 // Every rule looks at one instruction and the axes of what it reads, so the axes of a range follow in one walk, without
 // a solver.

@@ -22,7 +22,7 @@ const char* NameOf(Precision precision) {
 }
 
 Status CheckFills(const Layout& layout, int gpus) {
-  const long long sharing = 1LL * layout.tensor_parallel * layout.context_parallel;
+  const long long sharing = 1LL * layout.tensor_parallel * layout.context_parallel * layout.pipeline_parallel;
   if (layout.data_parallel == 0 || sharing < 1 || gpus % sharing != 0) return OkStatus();
   if (layout.data_parallel == gpus / sharing) return OkStatus();
   return Bad("dataParallel", StrCat(layout.data_parallel), StrCat(gpus / sharing, ", which fills ", gpus, " GPUs"));
@@ -53,8 +53,8 @@ Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
 
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
-  if (const int stages = question.layout.pipeline_parallel; stages != 1) {
-    return Bad("pipelineParallel", StrCat(stages), "1: a graph has no operation that sends from stage to stage");
+  if (request.virtual_stages != 1) {
+    return Bad("virtualStages", StrCat(request.virtual_stages), "1: a graph is of one stage in one piece");
   }
   RETURN_IF_ERROR(CheckGraphHas(request, question.layout));
   RETURN_IF_ERROR(CheckFills(question.layout, request.gpus));
@@ -65,6 +65,8 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.expert_sharding_parallel = question.layout.expert_sharding_parallel;
   options.tensor_parallel = question.layout.tensor_parallel;
   options.context_parallel = question.layout.context_parallel;
+  options.pipeline_parallel = question.layout.pipeline_parallel;
+  options.stages = request.stages;
   options.horizontal_contexts = question.horizontal_contexts;
   options.sequence_parallel = request.sequence_parallel;
   options.gpus = request.gpus;

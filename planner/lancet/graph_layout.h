@@ -11,12 +11,12 @@
 
 namespace moeplan::planner {
 
-// OK where graphs have what the layout has, apart from pipeline stages, which GraphOfRun has one by one. kInvalidInput
+// OK where graphs have what the layout has, apart from virtual stages, which GraphOfRun has one by one. kInvalidInput
 // as GraphOptionsOf's.
 Status CheckGraphHas(const LayoutRequest& request, const Layout& layout);
 
 // kInvalidInput, naming the field, what was found and what was expected: the layout has what a graph does not, such as
-// pipeline stages, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's to check.
+// virtual stages, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's to check.
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question);
 
 }  // namespace moeplan::planner

@@ -44,6 +44,10 @@ struct Exchange {
   int stride = 0;  // How far apart neighbours of the group are in rank order; 0: not told.
   // Whether what was exchanged is not kept for the way back, so that the forward collective runs once more there.
   bool again = false;
+  // Whether it is with another pipeline stage. On a way without a collective what came before is there in no time.
+  bool between_stages = false;
+
+  bool passes_on(std::optional<InstructionOp> collective) const { return !collective && !between_stages; }
 };
 
 // Says what an instruction does: a part of a transformer's block, a kernel of the MoE layer, or an exchange.
@@ -99,6 +103,7 @@ class Costs {
   }
 
   double CollectiveS(InstructionOp op, const GroupShape& group, double bytes, int stride = 0) {
+    if (op == InstructionOp::kSend) return book_.SendS(group, bytes, stride);
     return book_.CollectiveS(*CollectiveOf(op), group, bytes, stride);
   }
   // The step over the parameters of a rank, whose states are cut over so many ranks.
@@ -137,8 +142,8 @@ class Costs {
     }
     if (!work.exchange) return time_s;
     const Exchange& exchange = *work.exchange;
-    const InstructionOp op = side == Side::kForward ? *exchange.forward : *exchange.backward;
-    return time_s + CollectiveS(op, exchange.group, share * exchange.bytes, exchange.stride);
+    const std::optional<InstructionOp> op = side == Side::kForward ? exchange.forward : exchange.backward;
+    return op ? time_s + CollectiveS(*op, exchange.group, share * exchange.bytes, exchange.stride) : time_s;
   }
 
   Status Missing() const {
@@ -216,7 +221,7 @@ class Tape {
   // The step's first output.
   std::string Add(Step step) {
     const std::string output = OutputOf(step, 0);
-    if (step.work.exchange && !step.work.exchange->forward) {
+    if (const auto& exchange = step.work.exchange; exchange && exchange->passes_on(exchange->forward)) {
       passed_on_[output] = Made(step.activations.front());
       made_[output] = step.output_bytes.front();
     } else {
@@ -305,7 +310,8 @@ class Tape {
   void SetTimes(const StepWork& work, Side side, Instruction& one) {
     one.time_s = costs_.TimeS(work, 1, side);
     one.work = costs_.KernelsOf(work, side);
-    if (!work.exchange) return;
+    if (!CollectiveOf(one.op)) return;
+    if (one.op == InstructionOp::kSend && ReplicasHaveOwnStream()) one.stream = StreamKind::kInterNode;
     one.bytes = work.exchange->bytes;
     constexpr double kCountBytes = 4;  // Each rank says of each expert how many rows it sends.
     if (one.op == InstructionOp::kAllToAll) one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
@@ -338,12 +344,16 @@ class Tape {
   void AddBack(const Step& step) {
     const Tensors gradients = GradientsInto(step);
     const std::optional<Exchange>& exchange = step.work.exchange;
-    if (exchange && !exchange->backward) return Append(gradients, gradients_of_[step.activations.front()]);
+    if (exchange && exchange->passes_on(exchange->backward)) {
+      return Append(gradients, gradients_of_[step.activations.front()]);
+    }
     // An exchange only sends back what it got; the others look at what they read.
     Tensors kept, again;
     if (!exchange) ReadBack(step, gradients, kept, again);
     Instruction back = {.id = step.id + ".dx", .op = step.op, .phase = Pass::kBackward, .inputs = gradients};
-    if (exchange) back.op = *exchange->backward;
+    if (exchange) back.op = exchange->backward.value_or(InstructionOp::kOther);
+    // Gradients from the stage after, which come when the rows are there.
+    if (exchange && exchange->between_stages && gradients.empty()) back.inputs = {OutputOf(step, 0)};
     Append(kept, back.inputs);
     // A product's gradient of its input does not wait for rows that only that of its weights needs.
     if (step.op != InstructionOp::kMatmul) Append(again, back.inputs);
@@ -357,7 +367,7 @@ class Tape {
       gradients_of_[tensor].push_back(back.outputs.back());
     }
     SetTimes(step.work, Side::kInputGradient, back);
-    if (!back.outputs.empty()) instructions_.push_back(std::move(back));
+    if (!back.outputs.empty() || back.op == InstructionOp::kSend) instructions_.push_back(std::move(back));
     if (!step.weights) return;
     Append(again, kept);
     AddWeightGradient(step, gradients, kept);
@@ -530,7 +540,8 @@ Layout LayoutOf(const ModelGraphOptions& options) {
           .expert_parallel = options.expert_parallel,
           .expert_sharding_parallel = options.expert_sharding_parallel,
           .context_parallel = options.context_parallel,
-          .data_parallel = std::max(1, options.ranks() / (options.tensor_parallel * options.context_parallel))};
+          .pipeline_parallel = options.pipeline_parallel,
+          .data_parallel = std::max(1, options.stage_ranks() / (options.tensor_parallel * options.context_parallel))};
 }
 LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& options) {
   LayoutRequest request;
@@ -544,7 +555,21 @@ LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& optio
   request.sequence_parallel = options.sequence_parallel;
   request.capacity_factor = options.capacity_factor;
   request.bytes_per_element = options.bytes_per_element;
+  request.stages = options.stages;
   return request;
+}
+
+// Layers of the pipeline's virtual stages, in its order.
+std::vector<LayerRun> RunsOf(const LayoutRequest& request, int pipeline) {
+  std::vector<LayerRun> runs;
+  if (pipeline == 1) return {{.count = request.model.layers()}};
+  int first = 0;
+  for (const int layers : LayersOfStages(request, pipeline)) {
+    runs.push_back({.first = first, .count = layers, .embeds = runs.empty(), .predicts = false});
+    first += layers;
+  }
+  runs.back().predicts = true;
+  return runs;
 }
 
 class Builder {
@@ -560,11 +585,13 @@ class Builder {
                           ? ShapeOf(Group::kExpertShard, placement.point.layout, placement.gpus_per_node)
                           : GroupShape{options.expert_parallel, options.ranks_per_node}),
         context_group_(ContextGroup(placement.point, placement.gpus_per_node)),
-        context_stride_(ContextStride(placement.point)) {}
+        context_stride_(ContextStride(placement.point)),
+        neighbours_(NeighbourStages(placement.point, placement.gpus_per_node)) {}
 
   std::vector<Instruction> Build(const LayerRun& run) {
     std::string memory;  // What the encoder gives.
-    std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding") : Received();
+    std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding")
+                               : Received(/*passes_on=*/!run.predicts);
     for (int i = run.first; i < run.first + run.count; ++i) {
       if (i > 0 && i == model_.encoder_layers) {
         memory = Norm("encoder_norm", x);
@@ -573,7 +600,7 @@ class Builder {
       x = LayerAt(i, x, memory);
     }
     if (!run.predicts) {
-      PassOn(x);
+      PassOn(x, /*receives=*/!run.embeds);
       return tape_.Finish();
     }
     tape_.StartPart("head.");
@@ -592,7 +619,7 @@ class Builder {
                          [kernel](const MovedWork& moved) { return moved.kernel == kernel; });
     return only;
   }
-  static constexpr double kLossBytes = 4;
+  static constexpr double kLossBytes = 4, kSentBytes = 1;  // What stays of rows that were sent is that they were.
   double RowBytes(double features) const { return slice_.tokens * features * options_.bytes_per_element; }
   // Rows of the model's dimension: those that a tensor-parallel group holds, those of a rank between blocks, and those
   // that a rank's gate sees.
@@ -641,15 +668,29 @@ class Builder {
                                      1.0 * model_.vocab * model_.model_dim / slice_.tensor_parallel});
     return Summed(id + "_sum", x);
   }
-  // Rows of a stage before, and what sends them to the stage after, from which their gradients come. Neither takes
-  // time.
-  std::string Received() {
-    tape_.StartPart("received.");
-    return tape_.Add({"received", InstructionOp::kOther, {"stage_before"}, {}, {XBytes()}});
+  // A SEND of the rows between blocks, on the ways on which it is one.
+  std::string BetweenStages(const std::string& id, const std::string& x, bool forward, bool backward,
+                            double output_bytes) {
+    const auto sends = [](bool does) { return does ? std::optional(InstructionOp::kSend) : std::nullopt; };
+    const Exchange exchange = {.forward = sends(forward),
+                               .backward = sends(backward),
+                               .group = neighbours_,
+                               .bytes = XBytes(),
+                               .stride = options_.stage_ranks(),
+                               .between_stages = true};
+    return Exchanged(id, x, exchange, output_bytes);
   }
-  void PassOn(const std::string& x) {
+  // Rows of the stage before, to which their gradients go. They came while others were passed on, but to the last
+  // stage, which passes none on.
+  std::string Received(bool passes_on) {
+    tape_.StartPart("received.");
+    return BetweenStages("received", "stage_before", !passes_on, true, XBytes());
+  }
+  // Rows to the stage after. Their gradients come while others go to the stage before, but to the first stage, which
+  // has none before it.
+  void PassOn(const std::string& x, bool receives) {
     tape_.StartPart("passed_on.");
-    tape_.Add({kPassedOn, InstructionOp::kOther, {x}, {}, {kLossBytes}});
+    BetweenStages(kPassedOn, x, true, !receives, kSentBytes);
   }
   std::string Norm(const std::string& id, const std::string& x) {
     return tape_.Add({id,
@@ -837,6 +878,7 @@ class Builder {
   const RankSlice slice_;
   const GroupShape tensor_group_, expert_group_, context_group_;
   const int context_stride_;
+  const GroupShape neighbours_;
 };
 
 Status Bad(const char* what, const std::string& found, const std::string& expected) {
@@ -858,22 +900,30 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
   RETURN_IF_ERROR(whole("expert sharding parallel", options.expert_sharding_parallel, kMostDegree));
   RETURN_IF_ERROR(whole("tensor parallel", options.tensor_parallel, kMostDegree));
   RETURN_IF_ERROR(whole("context parallel", options.context_parallel, kMostDegree));
+  RETURN_IF_ERROR(whole("pipeline parallel", options.pipeline_parallel, kMostDegree));
   if (model.experts % options.expert_parallel != 0) {
     return Bad("expert parallel", StrCat(options.expert_parallel),
                StrCat("a divisor of the ", model.experts, " experts"));
   }
   RETURN_IF_ERROR(whole("ranks per node", options.ranks_per_node, options.expert_parallel));
   const double degrees = 1.0 * options.expert_parallel * options.expert_sharding_parallel * options.tensor_parallel *
-                         options.context_parallel;
+                         options.context_parallel * options.pipeline_parallel;
   if (degrees > kMostRanks) {
     return Bad("degrees", StrCat(degrees, " ranks"), StrCat("at most ", kMostRanks, ", multiplied with each other"));
   }
   if (options.zero_stage < 0 || options.zero_stage > kMaxZeroStage) {
     return Bad("zero", StrCat(options.zero_stage), StrCat("a stage of 0 to ", kMaxZeroStage));
   }
-  if (options.gpus != 0 && (options.gpus < options.expert_parallel || options.gpus % options.expert_parallel != 0)) {
+  const int ranks = options.expert_parallel * options.pipeline_parallel;
+  if (options.gpus != 0 && (options.gpus < ranks || options.gpus % ranks != 0)) {
     return Bad("gpus", StrCat(options.gpus),
-               StrCat("a multiple of the ", options.expert_parallel, " of expert parallel"));
+               StrCat("a multiple of the ", ranks,
+                      options.pipeline_parallel > 1 ? " of expert and pipeline parallel" : " of expert parallel"));
+  }
+  if (const int stage = options.stage.value_or(0); stage < 0 || stage >= options.pipeline_parallel) {
+    return Bad(
+        "stage", StrCat(stage),
+        options.pipeline_parallel == 1 ? "0: there is one stage" : StrCat("0 to ", options.pipeline_parallel - 1));
   }
   RETURN_IF_ERROR(whole("max parts", options.max_parts, kMostParts));
   if (!(std::isfinite(options.capacity_factor) && options.capacity_factor > 0)) {
@@ -901,11 +951,12 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
 StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
   const bool across = options.horizontal_contexts.value_or(false);
   const bool shares_experts = options.expert_sharding_parallel > 1;
-  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across) {
+  const bool in_stages = options.pipeline_parallel > 1;
+  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across && !in_stages) {
     return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
   }
   if (model.encoder_layers > 0) {
-    return Bad("model", "an encoder", "one without, where layers or sequences are shared by ranks");
+    return Bad("model", "an encoder", "one without, where layers or sequences are shared by ranks or cut in stages");
   }
   const LayoutRequest request = RequestOf(model, options);
   RETURN_IF_ERROR(CheckLayoutRequest(request, profile.cluster));
@@ -926,9 +977,10 @@ ModelGraphOptions OptionsOf(const LayoutRequest& request, const LayoutPoint& poi
           .expert_sharding_parallel = layout.expert_sharding_parallel,
           .tensor_parallel = layout.tensor_parallel,
           .context_parallel = layout.context_parallel,
+          .pipeline_parallel = layout.pipeline_parallel,
           .horizontal_contexts = point.horizontal_contexts,
           .sequence_parallel = request.sequence_parallel,
-          .gpus = request.gpus / layout.pipeline_parallel,
+          .gpus = request.gpus,
           .gpus_per_node = cluster.gpus_per_node,
           .capacity_factor = request.capacity_factor,
           .bytes_per_element = request.bytes_per_element,
@@ -959,6 +1011,21 @@ void HideContexts(const LayerRun& run, TrainingGraph& graph) {
   }
 }
 
+// The run on whose way there and back a micro-batch is longest, the first of equal ones.
+LayerRun LongestRun(const ModelConfig& model, const ModelGraphOptions& options, const Placement& placement,
+                    const std::vector<LayerRun>& runs, Costs& costs) {
+  const LayerRun* longest = &runs.front();
+  double longest_s = -1;
+  for (const LayerRun& run : runs) {
+    double run_s = 0;
+    for (const Instruction& one : Builder(model, options, placement, Counts::kMicroBatch, costs).Build(run)) {
+      run_s += *one.time_s;
+    }
+    if (run_s > longest_s) longest = &run, longest_s = run_s;
+  }
+  return *longest;
+}
+
 double ForwardS(const TrainingGraph& graph) {
   double forward_s = 0;
   for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
@@ -972,8 +1039,10 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   RETURN_IF_ERROR(CheckOptions(model, options));
   ASSIGN_OR_RETURN(const Placement placement, PlacementOf(model, options, profile));
   Costs costs(model, options, profile);
-  const LayerRun whole = {.count = model.layers()};
-  TrainingGraph graph = {.instructions = Builder(model, options, placement, Counts::kStep, costs).Build(whole),
+  const std::vector<LayerRun> runs = RunsOf(RequestOf(model, options), options.pipeline_parallel);
+  const LayerRun run = runs.size() == 1 || options.stage ? runs[options.stage.value_or(0)]
+                                                         : LongestRun(model, options, placement, runs, costs);
+  TrainingGraph graph = {.instructions = Builder(model, options, placement, Counts::kStep, costs).Build(run),
                          .max_parts = options.max_parts};
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());

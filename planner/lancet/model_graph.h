@@ -20,11 +20,18 @@
 //                        S1, and what these make of them is summed where it comes back.
 //   context parallelism  Keys and values are gathered before attention and once more before its way back, whose
 //                        gradients of them are reduce-scattered. Nothing runs meanwhile, where `step` has the scores.
+//   pipeline stages      The graph is that of one stage, with the embedding in front of the first and the head behind
+//   the
+//                        last. Each pass has one SEND of a micro-batch's rows, or of their gradients, in which as many
+//                        come from the other neighbour, as one-forward-one-backward schedules have it and `step` counts
+//                        it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the last
+//                        stage gets its rows in `received` instead, and the first its gradients in `passed_on.dx`.
+//                        What came in the SEND before takes no time.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
 //                        and their gradients reduce-scattered behind the second.
 //
 // Collectives over tensor- and context-parallel ranks are on the stream INTRA_NODE, those over replicas are then, and
-// with ZeRO-3, on COPY.
+// with ZeRO-3, on COPY, and a SEND on INTER_NODE; else that is on COPY.
 //
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
@@ -35,6 +42,7 @@
 
 #include <numeric>
 #include <optional>
+#include <vector>
 
 #include "models/cost/profile.h"
 #include "models/layout/layout_answer.h"
@@ -55,6 +63,9 @@ struct ModelGraphOptions {
   int expert_sharding_parallel = 1;  // Ranks that share each of these experts, in parts of its hidden dimension.
   int tensor_parallel = 1;
   int context_parallel = 1;
+  int pipeline_parallel = 1;
+  std::vector<int> stages;   // Layers of each pipeline stage, in order; empty: as even as possible.
+  std::optional<int> stage;  // Whose graph it is, from 0; absent: the one on whose way a micro-batch is longest.
   // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
   std::optional<bool> horizontal_contexts;
   bool sequence_parallel = true;  // Between blocks each tensor-parallel rank has its part of the rows alone.
@@ -71,7 +82,10 @@ struct ModelGraphOptions {
   RangeLimits limits;         // Written into the graph, by default none.
   bool paper_limits = false;  // Instead of `limits`, those of Lancet's evaluation (LimitsOfPaper).
 
-  int ranks() const { return gpus > 0 ? gpus : std::lcm(expert_ranks(), tensor_parallel * context_parallel); }
+  int stage_ranks() const {
+    return gpus > 0 ? gpus / pipeline_parallel : std::lcm(expert_ranks(), tensor_parallel * context_parallel);
+  }
+  int ranks() const { return stage_ranks() * pipeline_parallel; }
   int expert_ranks() const { return expert_parallel * expert_sharding_parallel; }
   int PerNode() const { return gpus_per_node > 0 ? gpus_per_node : ranks_per_node; }
 };
@@ -94,8 +108,7 @@ const char* LastOfForward(const LayerRun& run);
 
 // The graph of one micro-batch on its way through such a run and back, as `step` counts one: what a step does once is
 // not in it (sums of gradients, the optimizer), and what `step` counts by itself takes no time. The latter are weights
-// that ZeRO-3 gathers in front of a layer, what is sent from stage to stage, and keys and values of other contexts as
-// far as scores hide them.
+// that ZeRO-3 gathers in front of a layer, and keys and values of other contexts as far as scores hide them.
 //
 // `profile` is on the cluster of the request's GPUs. Requires a checked request, a point of it and a run with layers.
 // Errors are TrainingGraphOf's.

@@ -29,10 +29,14 @@ std::vector<bool> Part(const std::vector<bool>& layers, const LayerRun& run) {
   return {layers.begin() + run.first, layers.begin() + run.first + run.count};
 }
 
-double EndOf(const Timeline& timeline, const std::string& task) {
-  const auto found = std::ranges::find(timeline, task, &TaskTiming::task);
-  MOEPLAN_CHECK(found != timeline.end());
-  return found->end_s;
+// When the instruction is over, in one launch or in parts.
+double EndOf(const Timeline& timeline, const std::string& instruction) {
+  double end_s = -1;
+  for (const TaskTiming& one : timeline) {
+    if (one.task == instruction || one.task.starts_with(instruction + "#")) end_s = std::max(end_s, one.end_s);
+  }
+  MOEPLAN_CHECK(end_s >= 0);
+  return end_s;
 }
 
 // Two shorter runs whose layers go on as the run's do, so that its gain follows from theirs.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/cost/nearest_gemm.h"
+#include "models/cost/send.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 
@@ -168,6 +169,10 @@ double CostBook::CollectiveS(Collective collective, const GroupShape& group, dou
   Count(entry.key, bytes);
   extrapolated_ = extrapolated_ || !entry.stand_in.empty();
   return TimeOf(entry, bytes, BusFactor(collective, group.size));
+}
+
+double CostBook::SendS(const GroupShape& pair, double bytes, int stride) {
+  return CollectiveS(Collective::kAllToAll, pair, SendAsAllToAllBytes(bytes), stride);
 }
 
 double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product_, flops, /*bus_factor=*/1); }

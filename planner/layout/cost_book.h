@@ -48,6 +48,8 @@ class CostBook {
   // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing. `stride`:
   // how far apart neighbours of the group are in rank order, for profiles that tell such groups apart; 0: not told.
   double CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride = 0);
+  // Seconds in which each of two ranks sends the other `bytes` (models/cost/send.h); otherwise as CollectiveS.
+  double SendS(const GroupShape& pair, double bytes, int stride);
 
   // Seconds of a linear layer's product (IsLinear), of attention and of what moves memory. Where the profile has no
   // linear layers or attention at all, they are products of their flops, attention's gradient two; a kernel that moves

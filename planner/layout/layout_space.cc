@@ -170,9 +170,10 @@ GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node) {
 GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node) {
   const Layout& layout = point.layout;
   const int block = layout.expert_parallel * layout.expert_sharding_parallel;
-  const int stage_ranks = layout.tensor_parallel * layout.context_parallel * layout.data_parallel;
-  return Spaced(stage_ranks / block, block, gpus_per_node);
+  return Spaced(StageRanks(layout) / block, block, gpus_per_node);
 }
+
+int StageRanks(const Layout& layout) { return layout.tensor_parallel * layout.context_parallel * layout.data_parallel; }
 
 GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
   const Layout& layout = point.layout;

@@ -353,23 +353,26 @@ class StepPricer {
   // Takes what Lancet's passes hide off the exchanges of the stage's shares.
   void AddHidden(const StageGain& gain, std::vector<Share>& shares) const {
     if (gain == StageGain()) return;
-    LayerTime of_experts, of_tensor, of_contexts;
+    LayerTime of_experts, of_tensor, of_contexts, of_neighbours;
     of_experts.forward.launches = gain.more_launches;
     of_experts.backward.hidden_s = gain.weight_gradients_s;
-    double experts_s = 0, tensor_s = 0, contexts_s = 0;
+    double experts_s = 0, tensor_s = 0, contexts_s = 0, neighbours_s = 0;
     for (const Share& share : shares) {
       if (share.compute == StepPart::kMoeLayers) experts_s += share.times * moe_.forward_exchange_s;
       tensor_s += share.times * share.time.forward.tensor_wait_s;
       if (share.exchange == StepPart::kContextExchange) contexts_s += share.times * share.time.forward.wait_s;
+      if (share.exchange == StepPart::kNeighbours) neighbours_s += share.times * share.time.forward.wait_s;
     }
-    const double all_s = experts_s + tensor_s + contexts_s;
+    const double all_s = experts_s + tensor_s + contexts_s + neighbours_s;
     const double of_each = all_s > 0 ? gain.ranges_s / all_s : 0;
     of_experts.forward.hidden_s = all_s > 0 ? of_each * experts_s : gain.ranges_s;
     of_tensor.forward.hidden_s = of_each * tensor_s;
     of_contexts.forward.hidden_s = of_each * contexts_s;
+    of_neighbours.forward.hidden_s = of_each * neighbours_s;
     AddShare({StepPart::kMoeLayers, StepPart::kMoeLayers, of_experts}, 1, 0, shares);
     AddShare({StepPart::kTensorExchange, StepPart::kTensorExchange, of_tensor}, 1, 0, shares);
     AddShare({StepPart::kContextExchange, StepPart::kContextExchange, of_contexts}, 1, 0, shares);
+    AddShare({StepPart::kNeighbours, StepPart::kNeighbours, of_neighbours}, 1, 0, shares);
   }
 
   double HostS(const LayerTime& pass) { return book_.HostS(pass.forward.launches + pass.backward.launches); }
@@ -491,13 +494,10 @@ class StepPricer {
                          .launches = 1.0 * moe_.backward_launches}};
   }
 
-  // Half of an all-to-all between two ranks stays where it is, so passing n bytes on is one of 2n.
   LayerTime Neighbours() {
     if (layout_.pipeline_parallel == 1) return {};
     const double bytes = token_bytes_ / (request_.sequence_parallel ? layout_.tensor_parallel : 1);
-    const int stage_ranks = layout_.tensor_parallel * layout_.context_parallel * layout_.data_parallel;
-    const double pass_s =
-        book_.CollectiveS(Collective::kAllToAll, NeighbourStages(point_, gpus_per_node_), 2 * bytes, stage_ranks);
+    const double pass_s = book_.SendS(NeighbourStages(point_, gpus_per_node_), bytes, StageRanks(layout_));
     const PassTime pass = {.wait_s = pass_s, .exchange_s = pass_s, .communication_s = pass_s, .launches = 1};
     return {.forward = pass, .backward = pass};
   }

@@ -435,6 +435,25 @@ TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
             find(along, "gradients.1").at("bytes").get<double>());
 }
 
+TEST(GraphCommandTest, AStageIsWhatItsOptionsSay) {
+  const Outcome options =
+      RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--pipeline-parallel", "2", "--stage", "0"});
+  ASSERT_EQ(options.exit_code, 0) << options.err;
+  const std::string layout = R"({"microBatch": 2, "expertParallel": 4, "pipelineParallel": 2})";
+  EXPECT_EQ(RunTinyGraph({"--layout", layout, "--stage", "0"}).out, options.out);
+  const Outcome last = RunTinyGraph({"--layout", layout, "--stage", "1"});
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_NE(last.out, options.out);
+  // The one that has more to do: the last, which has the head.
+  EXPECT_EQ(RunTinyGraph({"--layout", layout}).out, last.out);
+  const Json graph = Json::parse(last.out);
+  for (const Json& one : graph.at("instructions")) {
+    if (one.at("id") != "received") continue;
+    EXPECT_EQ(one.at("op"), "SEND");
+    EXPECT_EQ(one.at("groupSize"), 2);
+  }
+}
+
 TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
   const TemporaryFolder folder;
   const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
@@ -442,29 +461,31 @@ TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
                                       examples + "tiny-mixtral.config.json", "--sequence-length", "512", "--gpus", "16",
                                       "--global-batch", "16", "--zero", "1", "--top", "1000", "--json"});
   ASSERT_EQ(ranking.exit_code, 0) << ranking.err;
-  int planned = 0;
+  int planned = 0, in_stages = 0;
   const Json rows = Json::parse(ranking.out).at("layouts");
   for (size_t i = 0; i < rows.size(); i += 7) {
     const Json& degrees = rows[i].at("layout");
-    const bool has_stages = degrees.at("pipelineParallel") != 1;
+    in_stages += degrees.at("pipelineParallel") != 1 ? 1 : 0;
     const std::string row = folder.Write("row.json", rows[i].dump());
     const Outcome graph = RunTinyGraph({"--layout", row});
-    if (has_stages) {
-      ExpectRefused(graph, "layout.pipelineParallel: found ");
-      continue;
-    }
     ASSERT_EQ(graph.exit_code, 0) << rows[i].dump() << graph.err;
     const Outcome plan = RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.out), "--json"});
     EXPECT_EQ(plan.exit_code, 0) << plan.err;
     ++planned;
   }
   EXPECT_GT(planned, 10);
+  EXPECT_GT(in_stages, 10);
 }
 
 TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
   const auto of_layout = [](const std::string& layout) { return RunTinyGraph({"--layout", layout}); };
   ExpectRefused(of_layout(R"({"tensorParallel": 3})"), "layout.tensorParallel: found 3, expected a divisor of the 8");
-  ExpectRefused(of_layout(R"({"pipelineParallel": 2})"), "layout.pipelineParallel: found 2, expected 1");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 3})"), "layout.pipelineParallel: found 3, expected");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 2, "virtualStages": 2})"),
+                "layout.virtualStages: found 2, expected 1");
+  ExpectRefused(RunTinyGraph({"--layout", R"({"pipelineParallel": 2})", "--stage", "2"}),
+                "stage: found 2, expected 0 to 1");
+  ExpectRefused(RunTinyGraph({"--layout", "{}", "--pipeline-parallel", "2"}), "--pipeline-parallel");
   ExpectRefused(of_layout(R"({"dataParallel": 3})"), "layout.dataParallel: found 3, expected 16");
   ExpectRefused(of_layout(R"({"recompute": "FULL"})"), "layout.recompute: found FULL, expected NONE");
   ExpectRefused(of_layout(R"({"attention": "STORED"})"), "layout.attention: found STORED, expected FLASH");

@@ -34,8 +34,10 @@ class TrainingGraphTest : public ::testing::Test {
   }
 
   Outcome Graph(const std::string& profile) {
-    return RunMoeplan({"graph", "--profile", profile, "--model", model_, "--batch", "8", "--sequence-length", "512",
-                       "--expert-parallel", "4", "--gate", "SWITCH"});
+    std::vector<std::string> command = {"graph", "--profile",         profile, "--model", model_,  "--batch",
+                                        "8",     "--sequence-length", "512",   "--gate",  "SWITCH"};
+    command.insert(command.end(), degrees_.begin(), degrees_.end());
+    return RunMoeplan(command);
   }
 
   // A profile that has what the graph asks for, at its sizes, and the graph priced by it.
@@ -57,6 +59,7 @@ class TrainingGraphTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
+  std::vector<std::string> degrees_ = {"--expert-parallel", "4"};
   std::string cluster_, model_, profile_, graph_;
 };
 
@@ -93,12 +96,51 @@ TEST_F(TrainingGraphTest, APlannedStepRunsAsPredicted) {
   EXPECT_EQ(tasks, 5 * static_cast<long>(lancet.at("timeline").size()));
 }
 
+// Both stages send each other what the graph of one of them says.
+TEST_F(TrainingGraphTest, APlannedStageRunsAsPredicted) {
+  degrees_ = {"--expert-parallel", "2", "--pipeline-parallel", "2", "--stage", "0", "--gpus", "4"};
+  MeasureGraph();
+  const Outcome planned = RunMoeplan({"plan", "--profile", profile_, "--graph", graph_, "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json lancet = Json::parse(planned.out).at("rules").at("lancet");
+  const std::string plan = folder_.Write("plan.json", planned.out);
+  const auto measured_s = [&](std::vector<std::string> more) {
+    std::vector<std::string> command = {"run", "--plan", plan, "--simulated", cluster_, "--json"};
+    command.insert(command.end(), more.begin(), more.end());
+    const Outcome run = RunMoeplan(command);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.exit_code == 0 ? Json::parse(run.out).at("measuredTimeS").get<double>() : 0;
+  };
+  EXPECT_NEAR(measured_s({}) / lancet.at("timeS").get<double>(), 1, 0.03);
+  EXPECT_NEAR(measured_s({"--schedule", "UNSCHEDULED"}) / lancet.at("unscheduledTimeS").get<double>(), 1, 0.03);
+}
+
+// Pairs on two nodes share the nodes' interfaces, of which each carries 4 GB/s each way; pairs on one have links of
+// 100.
+TEST_F(TrainingGraphTest, AMessageGoesOverTheLinksOfItsPair) {
+  const auto taken_s = [&](int ranks_per_node) {
+    const Json send = {{"id", "s"},    {"op", "SEND"},   {"timeS", 1},
+                       {"bytes", 4e6}, {"groupSize", 2}, {"ranksPerNode", ranks_per_node}};
+    const Json graph = {{"maxParts", 1}, {"instructions", {send}}};
+    const Outcome planned = RunMoeplan({"plan", "--graph", folder_.Write("graph.json", graph.dump()), "--json"});
+    EXPECT_EQ(planned.exit_code, 0) << planned.err;
+    const Outcome run =
+        RunMoeplan({"run", "--plan", folder_.Write("plan.json", planned.out), "--simulated", cluster_, "--json"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.exit_code == 0 ? Json::parse(run.out).at("measuredTimeS").get<double>() : 0;
+  };
+  EXPECT_NEAR(taken_s(1), 2 * 4e6 / 4e9, 1e-4);  // Of two GPUs through one interface.
+  EXPECT_NEAR(taken_s(2), 4e6 / 1e11, 2e-5);
+}
+
 // Real ranks compute and send: what a step takes there is no time that a file says.
 TEST_F(TrainingGraphTest, RealRanksRunAStepByItsTimes) {
   const Json graph = Json::parse(R"({"instructions": [
     {"id": "x", "op": "MATMUL", "timeS": 0.004, "inputs": ["tokens"], "outputs": ["x.y"]},
     {"id": "a", "op": "ALL_TO_ALL", "phase": "BACKWARD", "timeS": 0.004, "bytes": 65536, "groupSize": 2, "ranksPerNode": 2,
      "inputs": ["x.y"], "outputs": ["a.y"]},
+    {"id": "s", "op": "SEND", "phase": "BACKWARD", "timeS": 0.001, "bytes": 4096, "groupSize": 2, "ranksPerNode": 2,
+     "inputs": ["a.y"]},
     {"id": "dw", "op": "MATMUL", "phase": "BACKWARD", "timeS": 0.002, "weightGradient": true, "inputs": ["x.y"]}]})");
   const std::string file = folder_.Write("graph.json", graph.dump());
   const Outcome planned = RunMoeplan({"plan", "--graph", file, "--json"});

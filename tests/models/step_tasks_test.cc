@@ -193,6 +193,32 @@ TEST(StepTasksTest, CollectivesRunOnTheStreamThatTheyName) {
   EXPECT_EQ(tasks.graph.tasks[7].kind, TaskKind::kAllReduce);
 }
 
+// It has a stream of its own, and goes as the all-to-all of two ranks in which each sends the other as much.
+TEST(StepTasksTest, AMessageToAnotherStageIsAnExchangeOfTwoRanks) {
+  TrainingGraph graph = Layer();
+  Instruction send = {.id = "send", .op = InstructionOp::kSend, .time_s = 8, .inputs = {"norm.y"}};
+  send.bytes = 1000;
+  send.group_size = 2;
+  send.ranks_per_node = 1;
+  graph.instructions.push_back(send);
+  ASSERT_TRUE(ValidateTrainingGraph(graph).ok());
+  const StepTasks tasks = StepTaskBuilder(graph).Build({}, GivenOrder(graph));
+  const Task& task = tasks.graph.tasks[7];
+  EXPECT_EQ(task.stream, StreamKind::kCopy);
+  EXPECT_EQ(task.kind, TaskKind::kAllToAll);
+  EXPECT_EQ(task.size, 2000);
+  const CollectiveKey pair = {.collective = Collective::kAllToAll, .group = {2, 1}};
+  EXPECT_THAT(StepOf(tasks, "send").work, ElementsAre(Work{pair, 2000}));
+  // Parts of a range are sent one by one, each behind its own.
+  LancetAnswer plan =
+      CutInTwo(CutAxis::kSamples, "norm", "send",
+               {"x", "dispatch", "there", "experts", "back", "combine", "norm#1", "norm#2", "send#1", "send#2"});
+  const auto cut = BuildStepTasks(graph, plan);
+  ASSERT_TRUE(cut.ok()) << cut.status().message();
+  EXPECT_THAT(Before(*cut, "send#1"), ElementsAre("norm#1"));
+  EXPECT_THAT(StepOf(*cut, "send#2").work, ElementsAre(Work{pair, 1000}));
+}
+
 std::string ErrorOf(const LancetAnswer& plan) {
   const TrainingGraph graph = Layer();
   return BuildStepTasks(graph, plan).status().message();
@@ -232,6 +258,12 @@ TEST(StepTasksTest, FieldsThatAnInstructionCannotHaveAreRefused) {
               HasSubstr("instructions[2] (there).stream"));
   EXPECT_THAT(error([](Instructions& all) { all[3].stream = StreamKind::kCopy; }), HasSubstr("(experts).stream"));
   EXPECT_THAT(error([](Instructions& all) { all[3].counts_bytes = 8; }), HasSubstr("countsBytes"));
+  EXPECT_EQ(error([](Instructions& all) { all[2].op = InstructionOp::kSend, all[2].counts_bytes.reset(); }),
+            "instructions[2] (there).groupSize: found 4, expected 2 for a SEND, which is to one rank");
+  EXPECT_THAT(error([](Instructions& all) {
+                all[2].op = InstructionOp::kSend, all[2].group_size = 2, all[2].counts_bytes.reset();
+              }),
+              IsEmpty());
   EXPECT_THAT(error([](Instructions& all) { all[3].work[0].size = 0; }), HasSubstr("work[0].size"));
   EXPECT_THAT(error([](Instructions& all) { all[3].work[0].key = CollectiveKey(); }), HasSubstr("expected a kernel"));
   EXPECT_THAT(error([](Instructions& all) { all[2].work = all[3].work; }), HasSubstr("(there).work"));

@@ -38,7 +38,7 @@ ModelConfig SmallModel() {
           .vocab = 100};
 }
 
-constexpr ModelGraphOptions kOptions = {
+const ModelGraphOptions kOptions = {
     .batch = 3, .sequence_length = 10, .expert_parallel = 4, .ranks_per_node = 2, .capacity_factor = 1.5};
 
 TrainingGraph GraphOf(const ModelConfig& model, const ModelGraphOptions& options = kOptions) {

@@ -1,10 +1,13 @@
-// Training graphs of layouts whose ranks share layers, sequences and weights: which collectives there are, over whom,
-// of how many bytes, behind what; and that they take as long as `step` says of the same layout.
+// Training graphs of layouts whose ranks share layers, sequences and weights, or have a stage of the layers: which
+// collectives there are, over whom, of how many bytes, behind what; and that they take as long as `step` says of the
+// same layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/lancet/model_graph.h"
+#include "planner/layout/cost_book.h"
 #include "planner/layout/price_layout.h"
 #include "planner/rules/lancet.h"
 #include "tests/planner/small_layouts.h"
@@ -26,14 +30,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // 8 GPUs on 2 nodes: TP 2, CP 2, DP 2, EP 4. Micro-batches of 8 samples of 64 tokens: 256 on a tensor-parallel group.
-constexpr ModelGraphOptions kShared = {.batch = 8,
-                                       .sequence_length = 64,
-                                       .expert_parallel = 4,
-                                       .ranks_per_node = 4,
-                                       .tensor_parallel = 2,
-                                       .context_parallel = 2,
-                                       .gpus = 8,
-                                       .gpus_per_node = 4};
+const ModelGraphOptions kShared = {.batch = 8,
+                                   .sequence_length = 64,
+                                   .expert_parallel = 4,
+                                   .ranks_per_node = 4,
+                                   .tensor_parallel = 2,
+                                   .context_parallel = 2,
+                                   .gpus = 8,
+                                   .gpus_per_node = 4};
 constexpr double kTokens = 256, kRowsBytes = kTokens * 32 * 2;
 
 ModelGraphOptions WithWholeRows() {
@@ -46,6 +50,17 @@ ModelGraphOptions WithSharedExperts() {
   options.expert_parallel = options.ranks_per_node = 2;
   options.expert_sharding_parallel = 2;
   return options;
+}
+// Each tensor-parallel group of a stage has two samples of 64 tokens.
+ModelGraphOptions InStages(int pipeline) {
+  const int experts = pipeline == 2 ? 4 : 2;
+  return {.batch = 2,
+          .sequence_length = 64,
+          .expert_parallel = experts,
+          .ranks_per_node = experts,
+          .pipeline_parallel = pipeline,
+          .gpus = 8,
+          .gpus_per_node = 4};
 }
 ModelGraphOptions WithCutWeights() {
   return {.batch = 2,
@@ -97,7 +112,8 @@ bool OverTensor(const Instruction& one) {
          one.id.find("contexts") == std::string::npos && StreamOf(one) == StreamKind::kIntraNode;
 }
 bool OfContexts(const Instruction& one) { return one.id.find("contexts") != std::string::npos; }
-bool OfReplicas(const Instruction& one) { return StreamOf(one) == StreamKind::kCopy; }
+bool IsSend(const Instruction& one) { return one.op == InstructionOp::kSend; }
+bool OfReplicas(const Instruction& one) { return StreamOf(one) == StreamKind::kCopy && !IsSend(one); }
 
 void ExpectCollective(const Instruction& one, InstructionOp op, Pass phase, double bytes, GroupShape group) {
   EXPECT_EQ(Name(one.op), Name(op)) << one.id;
@@ -330,6 +346,117 @@ TEST(SharedLayersGraphTest, TheSecondStageOfZeroSendsWhatTheFirstDoes) {
   EXPECT_EQ(GraphOf(first), GraphOf(second));
 }
 
+// ---- Pipeline stages.
+
+constexpr double kStageBytes = 128 * 32 * 2;  // Rows that the ranks of one tensor-parallel group of InStages pass on.
+
+TEST(SharedLayersGraphTest, StagesHaveAllLayersOnceAndTheEndsTheRest) {
+  for (const int pipeline : {2, 4}) {
+    ModelGraphOptions options = InStages(pipeline);
+    std::vector<std::string> blocks;
+    for (int stage = 0; stage < pipeline; ++stage) {
+      options.stage = stage;
+      const TrainingGraph graph = GraphOf(options);
+      for (const Instruction& one : graph.instructions) {
+        if (one.id.ends_with(".attention")) blocks.push_back(one.id);
+      }
+      EXPECT_EQ(Has(graph, "embedding"), stage == 0);
+      EXPECT_EQ(Has(graph, "head"), stage == pipeline - 1);
+      EXPECT_EQ(Has(graph, "loss"), stage == pipeline - 1);
+    }
+    EXPECT_THAT(blocks, ElementsAre("layer0.attention", "layer1.attention", "layer2.attention", "layer3.attention"));
+  }
+}
+
+TEST(SharedLayersGraphTest, AStageSendsRowsOnAndTheirGradientsBack) {
+  ModelGraphOptions options = InStages(4);
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    options.stage = stage;
+    const TrainingGraph graph = GraphOf(options);
+    const bool first = stage == 0, last = stage == 3;
+    const char *const forward = last ? "received" : "passed_on", *const back = first ? "passed_on.dx" : "received.dx";
+    ExpectCollective(Find(graph, forward), InstructionOp::kSend, Pass::kForward, kStageBytes, {2, 1});
+    ExpectCollective(Find(graph, back), InstructionOp::kSend, Pass::kBackward, kStageBytes, {2, 1});
+    // One each way: what else comes did so while others were sent.
+    EXPECT_EQ(Count(graph, InstructionOp::kSend, [](const Instruction&) { return true; }), 2);
+    if (!first && !last) {
+      EXPECT_EQ(Find(graph, "received").time_s, 0);
+      EXPECT_EQ(Find(graph, "passed_on.dx").time_s, 0);
+    }
+    const std::string layer = StrCat("layer", stage, ".");
+    if (!first) {
+      EXPECT_THAT(Find(graph, layer + "norm1").inputs, ElementsAre("received.y"));
+      EXPECT_THAT(Find(graph, "received.dx").inputs,
+                  ElementsAre("d(received.y)." + layer + "add1", "d(received.y)." + layer + "norm1"));
+    }
+    if (!last) {
+      EXPECT_THAT(Find(graph, "passed_on").inputs, ElementsAre(layer + "add2.y"));
+      EXPECT_THAT(Find(graph, "passed_on.dx").inputs, ElementsAre("passed_on.y"));
+      EXPECT_THAT(Find(graph, layer + "add2.dx").inputs, Contains("d(" + layer + "add2.y).passed_on"));
+    }
+    EXPECT_EQ(graph.instructions.back().id, "weights");
+  }
+}
+
+TEST(SharedLayersGraphTest, RowsOfATensorParallelRankAreItsOwnWhereTheyAreCut) {
+  ModelGraphOptions options = InStages(2);
+  options.tensor_parallel = 2;
+  options.stage = 0;
+  EXPECT_EQ(Find(GraphOf(options), "passed_on").bytes, kStageBytes / 2);
+  // Sums of gradients are on COPY then.
+  EXPECT_EQ(Find(GraphOf(options), "passed_on").stream, StreamKind::kInterNode);
+  EXPECT_EQ(Find(GraphOf(InStages(2)), "received").stream, std::nullopt);
+  EXPECT_EQ(StreamOf(Find(GraphOf(InStages(2)), "received")), StreamKind::kCopy);
+  options.sequence_parallel = false;
+  EXPECT_EQ(Find(GraphOf(options), "passed_on").bytes, kStageBytes);
+}
+
+TEST(SharedLayersGraphTest, ASendIsPricedAsTheAllToAllOfTwoRanksThatHoldsItTwice) {
+  const TrainingGraph graph = GraphOf(InStages(2));
+  const Instruction& send = Find(graph, "received");
+  const Profile profile = ProportionalProfile();
+  CostBook book(profile, /*model_dim=*/32, /*bytes_per_element=*/2);
+  const double pair_s = book.CollectiveS(Collective::kAllToAll, {2, 1}, 2 * kStageBytes);
+  EXPECT_GT(pair_s, 0);
+  EXPECT_NEAR(*send.time_s, pair_s, 1e-12 * pair_s);
+  EXPECT_EQ(CollectiveWork(send),
+            (Work{CollectiveKey{.collective = Collective::kAllToAll, .group = {2, 1}}, 2 * kStageBytes}));
+  // A graph without times is priced the same from the profile.
+  TrainingGraph untimed = graph;
+  for (Instruction& one : untimed.instructions) {
+    if (IsSend(one)) one.time_s.reset(), one.part_times_s.clear();
+  }
+  const auto timed = PlanGraph(graph, &profile, {.passes = {.weight_gradients = false, .partition = false}});
+  const auto priced = PlanGraph(untimed, &profile, {.passes = {.weight_gradients = false, .partition = false}});
+  ASSERT_TRUE(timed.ok() && priced.ok()) << priced.status().message();
+  EXPECT_NEAR(priced->lancet.time_s, timed->lancet.time_s, 1e-12 * timed->lancet.time_s);
+}
+
+// Parts of a micro-batch are sent while the rest of it is computed.
+TEST(SharedLayersGraphTest, ARangeMayEndInASend) {
+  ModelGraphOptions options = InStages(2);
+  options.batch = 4096;
+  options.stage = 0;
+  options.expert_parallel = options.ranks_per_node = 4;
+  ModelConfig model = SmallModel();
+  model.moe_layer.assign(4, true);
+  const TrainingGraph graph = GraphOf(options, model);
+  const auto answer = PlanGraph(graph, nullptr);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  ASSERT_FALSE(answer->lancet.partitions.empty());
+  EXPECT_EQ(answer->lancet.partitions.back().last, "passed_on");
+  EXPECT_THAT(answer->lancet.order, Contains("passed_on#1"));
+}
+
+TEST(SharedLayersGraphTest, TheStageOfALongestWayIsTheDefault) {
+  ModelGraphOptions options = InStages(4);
+  options.stages = {0, 1, 2, 1};
+  const TrainingGraph longest = GraphOf(options);
+  options.stage = 2;
+  EXPECT_EQ(longest, GraphOf(options));
+}
+
 // ---- All of it.
 
 TEST(SharedLayersGraphTest, ReplicasSumOnAStreamOfTheirOwnBesideExchangesOfLayers) {
@@ -365,14 +492,17 @@ TEST(SharedLayersGraphTest, PlansAreMadeOfAnyOfThem) {
 // The same layout's step, of one micro-batch, and MoE layers as the graph has them.
 StepAnswer StepOf(const ModelGraphOptions& options) {
   LayoutRequest request = SmallRequest();
-  request.global_batch = options.batch * 8 / (options.tensor_parallel * options.context_parallel);
+  request.global_batch =
+      options.batch * 8 / (options.tensor_parallel * options.context_parallel * options.pipeline_parallel);
+  request.stages = options.stages;
   request.zero_stage = options.zero_stage;
   request.sequence_parallel = options.sequence_parallel;
   StepQuestion question = QuestionOf(request,
                                      {.tensor_parallel = options.tensor_parallel,
                                       .expert_parallel = options.expert_parallel,
                                       .expert_sharding_parallel = options.expert_sharding_parallel,
-                                      .context_parallel = options.context_parallel},
+                                      .context_parallel = options.context_parallel,
+                                      .pipeline_parallel = options.pipeline_parallel},
                                      options.batch);
   question.schedule = options.tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline;
   question.chunks = question.partition_degree = 1;
@@ -381,14 +511,31 @@ StepAnswer StepOf(const ModelGraphOptions& options) {
   return answer.ok() ? *answer : StepAnswer();
 }
 
+// What sums of gradients take, and gathers of weights behind them, as `step` counts them.
+double GradientsS(const TrainingGraph& graph, const ModelGraphOptions& options) {
+  const bool cut = options.zero_stage == 3;
+  const double all_s = SumS(graph, Pass::kBackward, [cut](const Instruction& one) {
+    const bool sums = one.id.starts_with("gradients.") || one.id.starts_with("expert_gradients.");
+    return sums || (!cut && (one.id == "weights" || one.id == "expert_weights"));
+  });
+  if (options.tensor_parallel == 1 || all_s == 0) return all_s;
+  // Routers are whole on each tensor-parallel rank, where `step` counts a part of them.
+  const auto routers = static_cast<double>(
+      Count(graph, InstructionOp::kGate, [](const Instruction& one) { return one.phase == Pass::kForward; }));
+  const Instruction &sum = Find(graph, "gradients.1"), &gather = Find(graph, "weights");
+  const double per_parameter_s = 4 * *sum.time_s / *sum.bytes + 2 * *gather.time_s / *gather.bytes;
+  return all_s - routers * kRouter * (1 - 1.0 / options.tensor_parallel) * per_parameter_s;
+}
+
 void ExpectSumsOfStep(const ModelGraphOptions& options) {
   const TrainingGraph graph = GraphOf(options);
   const StepAnswer step = StepOf(options);
   const auto expect = [&](const char* name, const Kind& counts, double more_s = 0) {
-    const StepPartTime* const part = planner::Find(step, name);
-    ASSERT_NE(part, nullptr) << name;
-    EXPECT_NEAR(SumS(graph, Pass::kForward, counts), part->forward_s, 1e-9 * part->forward_s) << name;
-    EXPECT_NEAR(SumS(graph, Pass::kBackward, counts) - more_s, part->backward_s, 1e-9 * part->backward_s) << name;
+    const StepPartTime* const found = planner::Find(step, name);
+    ASSERT_TRUE(found != nullptr || options.pipeline_parallel > 1) << name;
+    const StepPartTime part = found != nullptr ? *found : StepPartTime();  // A stage may have none of it.
+    EXPECT_NEAR(SumS(graph, Pass::kForward, counts), part.forward_s, 1e-9 * part.forward_s) << name;
+    EXPECT_NEAR(SumS(graph, Pass::kBackward, counts) - more_s, part.backward_s, 1e-9 * part.backward_s) << name;
   };
   const auto names = [](const Instruction& one, std::initializer_list<const char*> parts) {
     return std::ranges::any_of(parts, [&](const char* part) { return one.id.find(part) != std::string::npos; });
@@ -402,6 +549,7 @@ void ExpectSumsOfStep(const ModelGraphOptions& options) {
     return computes(one) && names(one, {"norm", ".rotary", ".add", ".activation", "embedding"});
   });
   expect("logits", [&](const Instruction& one) { return computes(one) && one.id.starts_with("head"); });
+  if (options.pipeline_parallel > 1) expect("pipelineExchange", IsSend);
   expect("loss", [&](const Instruction& one) { return computes(one) && one.id.starts_with("loss"); });
   if (options.tensor_parallel > 1) {
     // A MoE layer's own are in its schedule.
@@ -410,24 +558,20 @@ void ExpectSumsOfStep(const ModelGraphOptions& options) {
     });
   }
   if (options.context_parallel > 1) expect("contextExchange", OfContexts);
-  // Routers are whole on each tensor-parallel rank, where `step` counts a part of them.
-  const double more_parameters = 2 * kRouter * (1 - 1.0 / options.tensor_parallel);
-  const Instruction& sum = Find(graph, "gradients.1");
-  const double per_byte = *sum.time_s / *sum.bytes;
   if (options.zero_stage == 3) {
     expect("weights", [&](const Instruction& one) { return OfReplicas(one) && one.op == InstructionOp::kAllGather; });
-    expect("gradients",
-           [&](const Instruction& one) { return OfReplicas(one) && one.op == InstructionOp::kReduceScatter; });
-  } else {
-    const Instruction& gather = Find(graph, "weights");
-    const double more_s = more_parameters * (4 * per_byte + 2 * *gather.time_s / *gather.bytes);
-    expect(
-        "gradients",
-        [&](const Instruction& one) {
-          return OfReplicas(one) || names(one, {"gradients.", "weights"});
-        },
-        more_s);
   }
+  // `step` has the sums of the stage that ends last with them.
+  double nearest_s = std::numeric_limits<double>::infinity();
+  const StepPartTime* const sums = planner::Find(step, "gradients");
+  const double gradients_s = sums != nullptr ? sums->backward_s : 0;  // One rank may have all of a stage.
+  for (int stage = 0; stage < options.pipeline_parallel; ++stage) {
+    ModelGraphOptions of_stage = options;
+    of_stage.stage = stage;
+    const double miss_s = GradientsS(GraphOf(of_stage), of_stage) - gradients_s;
+    if (std::abs(miss_s) < std::abs(nearest_s)) nearest_s = miss_s;
+  }
+  EXPECT_NEAR(nearest_s, 0, 1e-9 * gradients_s);
 }
 
 TEST(SharedLayersGraphTest, SumsAreThoseOfTheStep) {
@@ -435,6 +579,31 @@ TEST(SharedLayersGraphTest, SumsAreThoseOfTheStep) {
   ExpectSumsOfStep(WithWholeRows());
   ExpectSumsOfStep(WithSharedExperts());
   ExpectSumsOfStep(WithCutWeights());
+}
+
+TEST(SharedLayersGraphTest, SumsOfTheSlowestStageAreThoseOfTheStep) {
+  for (const int pipeline : {2, 4}) {
+    SCOPED_TRACE(pipeline);
+    ExpectSumsOfStep(InStages(pipeline));
+    ModelGraphOptions shared = InStages(pipeline);
+    shared.tensor_parallel = 2;
+    ExpectSumsOfStep(shared);
+    shared.sequence_parallel = false;
+    ExpectSumsOfStep(shared);
+    ModelGraphOptions cut = InStages(pipeline);
+    cut.zero_stage = 3;
+    ExpectSumsOfStep(cut);
+  }
+  ModelGraphOptions contexts = InStages(2);
+  contexts.context_parallel = 2;
+  ExpectSumsOfStep(contexts);
+  // The stage that has most is the first, the last, or one between.
+  for (const std::vector<int>& stages : {std::vector<int>{3, 1}, {1, 3}, {0, 4}, {0, 1, 2, 1}, {0, 0, 3, 1}}) {
+    ModelGraphOptions uneven = InStages(static_cast<int>(stages.size()));
+    uneven.stages = stages;
+    SCOPED_TRACE(StrCat(stages[0], " ", stages[1]));
+    ExpectSumsOfStep(uneven);
+  }
 }
 
 TEST(SharedLayersGraphTest, DegreesThatNoLayoutHasAreRefused) {
@@ -462,6 +631,23 @@ TEST(SharedLayersGraphTest, DegreesThatNoLayoutHasAreRefused) {
       refusal([](auto&, auto& o) { o.gpus = 6, o.context_parallel = 1, o.expert_parallel = o.ranks_per_node = 2; }),
       "gpus: found 6, expected whole nodes of the profile's 4 GPUs, or a divisor of them");
   EXPECT_THAT(refusal([](auto& m, auto&) { m.encoder_layers = 2; }), HasSubstr("model: found an encoder"));
+  EXPECT_THAT(refusal([](auto& m, auto& o) { m.encoder_layers = 2, o = InStages(2); }),
+              HasSubstr("model: found an encoder"));
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.pipeline_parallel = 0; }),
+            "pipeline parallel: found 0, expected a whole number of 1 to 32768");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.stage = 1; }), "stage: found 1, expected 0: there is one stage");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o = InStages(4), o.stage = 4; }), "stage: found 4, expected 0 to 3");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o = InStages(4), o.stage = -1; }), "stage: found -1, expected 0 to 3");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o = InStages(4), o.pipeline_parallel = 3; }),
+            "gpus: found 8, expected a multiple of the 6 of expert and pipeline parallel");
+  EXPECT_THAT(refusal([](auto&, auto& o) {
+                o = InStages(2), o.stages = {1, 2};
+              }),
+              HasSubstr("stages: found 3 layers in all, expected the model's 4"));
+  EXPECT_THAT(refusal([](auto&, auto& o) {
+                o = InStages(2), o.stages = {1, 2, 1};
+              }),
+              HasSubstr("layout.pipelineParallel: found 2"));
   EXPECT_THAT(refusal([](auto&, auto& o) { o.tensor_parallel = o.context_parallel = 32768; }),
               HasSubstr("degrees: found 4294967296 ranks, expected at most 1073741824"));
   EXPECT_EQ(refusal([](auto&, auto& o) { o.expert_sharding_parallel = 0; }),

@@ -656,7 +656,7 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
                    .timeline = {{.task = "dw", .kind = TaskKind::kOther, .end_s = 1}},
                    .peak_bytes = 6,
                    .unscheduled_peak_bytes = 7};
-  Instruction one = {.id = "dw", .op = InstructionOp::kAllReduce, .bytes = 8, .group_size = 2, .ranks_per_node = 1};
+  Instruction one = {.id = "dw", .op = InstructionOp::kSend, .bytes = 8, .group_size = 2, .ranks_per_node = 1};
   one.counts_bytes = 4;
   one.forward = "FORWARD_ID";
   one.stream = StreamKind::kCopy;
