@@ -512,7 +512,7 @@ class Tape {
     step.outputs = {"optimizer.y"};
     instructions_.push_back(std::move(step));
     for (const Gradients* const of : {&dense_, &experts_}) {
-      if (shards(*of) == 1 || CutsWeights()) continue;
+      if (shards(*of) == 1 || CutsWeights() || of->parameters <= 0) continue;
       instructions_.push_back(OfReplicas(*of, of->prefix + "weights", InstructionOp::kAllGather,
                                          of->parameters * options_.bytes_per_element, {"optimizer.y"}));
     }

@@ -368,6 +368,16 @@ TEST(SharedLayersGraphTest, StagesHaveAllLayersOnceAndTheEndsTheRest) {
   }
 }
 
+TEST(SharedLayersGraphTest, AStageWithoutExpertsHasNoWeightsOfTheirsToGather) {
+  ModelGraphOptions options = InStages(2);
+  options.expert_parallel = options.ranks_per_node = 2;  // Two ranks have the same experts.
+  options.stage = 0;
+  EXPECT_TRUE(Has(GraphOf(options), "weights"));
+  EXPECT_FALSE(Has(GraphOf(options), "expert_weights"));
+  options.stage = 1;
+  EXPECT_TRUE(Has(GraphOf(options), "expert_weights"));
+}
+
 TEST(SharedLayersGraphTest, AStageSendsRowsOnAndTheirGradientsBack) {
   ModelGraphOptions options = InStages(4);
   for (const int stage : {0, 1, 2, 3}) {
