@@ -10,6 +10,12 @@
 namespace moeplan {
 namespace {
 
+std::vector<const LoadedCurve*> CurvesOf(const std::vector<MeasuredCollective>& measured) {
+  std::vector<const LoadedCurve*> curves;
+  for (const MeasuredCollective& one : measured) curves.push_back(&one.loaded);
+  return curves;
+}
+
 double MedianMiss(const std::vector<const LoadedCurve*>& curves, const LinkLine& line) {
   std::vector<double> misses;
   for (const LoadedCurve* curve : curves) {
@@ -35,12 +41,17 @@ FittedLink LinkOf(LinkClass link, const std::vector<MeasuredCollective>& measure
 
 }  // namespace
 
+std::optional<LinkLine> LineOf(const Profile& profile) {
+  const std::vector<MeasuredCollective> measured = CollectivesThatTeach(profile);
+  if (measured.empty()) return std::nullopt;
+  return FitLinkLine(CurvesOf(measured));
+}
+
 FittedLinks FitLinks(const Profile& profile) {
   const std::vector<MeasuredCollective> measured = CollectivesThatTeach(profile);
   FittedLinks fitted;
   if (measured.empty()) return fitted;
-  std::vector<const LoadedCurve*> curves;
-  for (const MeasuredCollective& one : measured) curves.push_back(&one.loaded);
+  const std::vector<const LoadedCurve*> curves = CurvesOf(measured);
   const LinkLine line = FitLinkLine(curves);
   for (const LinkClass link : {LinkClass::kIntraNode, LinkClass::kInterNode}) {
     FittedLink one = LinkOf(link, measured, line);

@@ -24,7 +24,11 @@ struct FittedLinks {
   std::optional<double> relative_error_p50;
 };
 
-// Entries without contention alone count, as for LinkModel; nothing is held out, so this takes milliseconds. Pure.
+// The line through all collectives of the profile; absent where it has none. Entries without contention alone count, as
+// for LinkModel; nothing is held out, so this takes milliseconds. Pure.
+std::optional<LinkLine> LineOf(const Profile& profile);
+
+// What that line says of each class of link, and how far it misses. Pure.
 FittedLinks FitLinks(const Profile& profile);
 
 }  // namespace moeplan

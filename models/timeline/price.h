@@ -22,6 +22,8 @@ struct TaskPrice {
   std::array<double, kContentions> slowdown = {1, 1, 1, 1, 1};
   std::array<double, kContentions> slowdown_low = {1, 1, 1, 1, 1};  // 90 % interval.
   std::array<double, kContentions> slowdown_high = {1, 1, 1, 1, 1};
+  // The share of the rate of a rank's links between nodes that a collective takes while nothing runs beside it, 0 to 1.
+  double network_share = 0;
 
   friend bool operator==(const TaskPrice&, const TaskPrice&) = default;
 };

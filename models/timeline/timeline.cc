@@ -76,8 +76,28 @@ class Player {
     stream.running = kNoTask;
   }
 
-  double SlowdownOf(const Stream& stream) const {
-    double slowdown = 1;
+  // The most of the links between nodes that each collective gets: the level at which all parts together are the whole.
+  // Infinite where there is enough for all.
+  double NetworkLevel() const {
+    constexpr double kEnough = std::numeric_limits<double>::infinity();
+    std::array<double, kStreamKinds> wanted = {};
+    double all = 0;
+    for (int i = 0; i < kStreamKinds; ++i) {
+      if (streams_[i].running != kNoTask) wanted[i] = prices_[streams_[i].running].network_share;
+      all += wanted[i];
+    }
+    if (all <= 1) return kEnough;
+    std::ranges::sort(wanted);
+    double left = 1;
+    for (int i = 0; i < kStreamKinds; left -= wanted[i++]) {
+      const double level = left / (kStreamKinds - i);
+      if (wanted[i] > level) return level;
+    }
+    return kEnough;
+  }
+
+  double SlowdownOf(const Stream& stream, double network_level) const {
+    double slowdown = std::max(1.0, prices_[stream.running].network_share / network_level);
     for (const Stream& other : streams_) {
       if (&other == &stream || other.running == kNoTask) continue;
       const int contention = static_cast<int>(prices_[other.running].imposes);
@@ -88,9 +108,10 @@ class Player {
 
   // The end moves only when the slowdown changes, so that an undisturbed task ends at exactly start + time.
   void UpdateRates() {
+    const double network_level = NetworkLevel();
     for (Stream& stream : streams_) {
       if (stream.running == kNoTask) continue;
-      const double slowdown = SlowdownOf(stream);
+      const double slowdown = SlowdownOf(stream, network_level);
       if (slowdown == stream.slowdown) continue;
       stream.end_s = now_s_ + (stream.end_s - now_s_) / stream.slowdown * slowdown;
       stream.slowdown = slowdown;

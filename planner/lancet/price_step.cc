@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "models/links/fitted_links.h"
 #include "models/timeline/task_cost.h"
 #include "models/timeline/timeline.h"
 
@@ -16,9 +18,14 @@ Contention ImposedIn(const Task& task) {
   return task.kind == TaskKind::kOther ? Contention::kWithExpertGemm : Imposed(task);
 }
 
+bool CrossesNetwork(const StepTask& step) {
+  const auto* key = step.work.empty() ? nullptr : std::get_if<CollectiveKey>(&step.work.front().key);
+  return key != nullptr && Spans(key->group);
+}
+
 }  // namespace
 
-StepPricer::StepPricer(const TimedGraph& graph, const Profile* profile) : graph_(graph) {
+StepPricer::StepPricer(const TimedGraph& graph, const Profile* profile) : graph_(graph), profile_(profile) {
   if (profile == nullptr) return;
   pricer_.emplace(*profile);
   for (const CollectiveModel& entry : profile->collectives) {
@@ -41,7 +48,33 @@ std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
     prices[i].imposes = prices[i].time_s > 0 ? ImposedIn(task) : Contention::kNone;
     if (has_contention_) prices[i].slowdown = SlowdownsOf(task, tasks.tasks[i]);
   }
+  if (profile_ != nullptr) ShareNetwork(tasks, prices);
   return prices;
+}
+
+void StepPricer::ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& prices) {
+  const auto shares = [&](size_t i) {
+    const bool measured = has_contention_ && tasks.graph.tasks[i].kind == TaskKind::kAllToAll;
+    return prices[i].time_s > 0 && !measured && CrossesNetwork(tasks.tasks[i]);
+  };
+  std::set<StreamKind> streams;
+  for (size_t i = 0; i < prices.size(); ++i) {
+    if (shares(i)) streams.insert(tasks.graph.tasks[i].stream);
+  }
+  if (streams.size() < 2) return;
+  if (!links_) links_ = LineOf(*profile_);
+  if (!*links_) return;
+  const LinkLine& line = **links_;
+  constexpr auto kNetwork = static_cast<size_t>(LinkClass::kInterNode);
+  for (size_t i = 0; i < prices.size(); ++i) {
+    if (!shares(i)) continue;
+    const Work& work = tasks.tasks[i].work.front();
+    const std::optional<LinkLoad> load = LoadOf(std::get<CollectiveKey>(work.key), line.use.route);
+    if (!load) continue;
+    const double busy_s = line.costs.beta_s_per_byte[kNetwork] * load->shares[kNetwork] * work.size;
+    prices[i].network_share = std::min(1.0, busy_s / prices[i].time_s);
+    shares_network_ = shares_network_ || busy_s > 0;
+  }
 }
 
 double StepPricer::AloneS(const Task&, const StepTask& step) {

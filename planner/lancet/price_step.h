@@ -2,7 +2,10 @@
 //
 // A part takes what the timed graph says; the boundaries of a cut take what the profile says of them, and nothing
 // without one. Beside others a task is slowed down as measured: collectives by their own entries, and everything that
-// computes as products of experts were (models/timeline/pricer.h). Seconds. Not thread-safe; all is borrowed.
+// computes as products of experts were (models/timeline/pricer.h). What is measured beside a gather runs beside one
+// inside a node, so two collectives that cross the network, neither an all-to-all, divide its rate instead
+// (models/timeline/timeline.h), which the profile's collectives tell (models/links/link_fit.h); all-to-alls, too, where
+// the profile has no contention. Seconds. Not thread-safe; all is borrowed.
 #pragma once
 
 #include <array>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/links/link_fit.h"
 #include "models/plan/step_tasks.h"
 #include "models/timeline/price.h"
 #include "planner/lancet/timed_graph.h"
@@ -25,8 +29,8 @@ class StepPricer {
   // One price for each task.
   std::vector<TaskPrice> Price(const StepTasks& tasks);
 
-  // Whether any task of such a graph is slowed down by another.
-  bool has_contention() const { return has_contention_; }
+  // Whether any task of such a graph, of what was priced so far, is slowed down by another.
+  bool has_contention() const { return has_contention_ || shares_network_; }
   // Whether boundaries of cuts take anything.
   bool prices_boundaries() const { return pricer_.has_value(); }
   const PriceNotes* notes() const { return pricer_ ? &pricer_->notes() : nullptr; }
@@ -36,12 +40,16 @@ class StepPricer {
   double AloneS(const Task& task, const StepTask& step);
   const Slowdowns& SlowdownsOf(const Task& task, const StepTask& step);
   Slowdowns LookUp(const CostKey& key, double size);
+  // Sets the shares of the network, where collectives of several streams cross it.
+  void ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& prices);
 
   const TimedGraph& graph_;
+  const Profile* const profile_;
   std::optional<Pricer> pricer_;
   std::optional<KernelKey> product_;  // What stands for everything that computes.
   double product_size_ = 0;
-  bool has_contention_ = false;
+  bool has_contention_ = false, shares_network_ = false;
+  std::optional<std::optional<LinkLine>> links_;  // Once asked for; none where the profile has no collectives.
   std::map<std::pair<CostKey, double>, Slowdowns> known_;
 };
 

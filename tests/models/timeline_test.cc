@@ -114,6 +114,41 @@ TEST(TimelineTest, OfSeveralContendersTheWorstCounts) {
   EXPECT_NEAR(Play(graph.graph(), prices).end_s[0], 2 + 31.0 / 6, 1e-12);
 }
 
+TaskPrice CostsOfNetwork(double time_s, double share) {
+  TaskPrice price = Costs(time_s, Contention::kWithAllGather);
+  price.network_share = share;
+  return price;
+}
+
+TEST(TimelineTest, CollectivesDivideTheNetworkEvenly) {
+  HandMadeGraph graph;
+  graph.Add(TaskKind::kAllToAll, StreamKind::kInterNode);
+  graph.Add(TaskKind::kAllGather, StreamKind::kIntraNode);
+  const auto ends = [&](double share, double other_share) {
+    return Play(graph.graph(), std::vector{CostsOfNetwork(3, share), CostsOfNetwork(2, other_share)}).end_s;
+  };
+  // At half their rates until the shorter ends at 4; the longer has done 2 of 3 s by then.
+  EXPECT_THAT(ends(1, 1), ElementsAre(DoubleNear(5, 1e-12), DoubleNear(4, 1e-12)));
+  // Who wants no more than a half gets it. The other has half of what it wants until 2, and 2 s left.
+  EXPECT_THAT(ends(1, 0.5), ElementsAre(DoubleNear(4, 1e-12), DoubleNear(2, 1e-12)));
+  // Where one wants a quarter, the other has the rest: 0.75 of 2 s is done at 2, and 1.5 left.
+  EXPECT_THAT(ends(1, 0.25), ElementsAre(DoubleNear(3.5, 1e-12), DoubleNear(2, 1e-12)));
+  // There is enough for both, or one crosses nothing.
+  EXPECT_THAT(ends(0.5, 0.5), ElementsAre(3, 2));
+  EXPECT_THAT(ends(1, 0), ElementsAre(3, 2));
+}
+
+TEST(TimelineTest, TheWorseOfWhatWasMeasuredAndWhatIsLeftOfTheNetworkCounts) {
+  HandMadeGraph graph;
+  graph.Add(TaskKind::kAllToAll, StreamKind::kInterNode);
+  graph.Add(TaskKind::kAllGather, StreamKind::kIntraNode);
+  TaskPrice first = CostsOfNetwork(3, 1);
+  first.slowdown[static_cast<int>(Contention::kWithAllGather)] = 3;
+  // The second runs at half its rate until 4, beside which the first does 4/3 at a third, and 5/3 then.
+  EXPECT_THAT(Play(graph.graph(), std::vector{first, CostsOfNetwork(2, 1)}).end_s,
+              ElementsAre(DoubleNear(4 + 5.0 / 3, 1e-12), DoubleNear(4, 1e-12)));
+}
+
 TEST(TimelineTest, AnEmptyGraphTakesNoTime) { EXPECT_EQ(Play(TaskGraph{}, {}).total_s, 0); }
 
 TEST(TimelineTest, NamesComeFromTheGraph) {
@@ -176,6 +211,7 @@ RandomCase MakeRandomCase(std::mt19937& random, int tasks, bool contended) {
     if (contended) {
       price.imposes = static_cast<Contention>(below(kContentions));
       for (int kind = 1; kind < kContentions; ++kind) price.slowdown[kind] = 1 + below(3) * 0.5;
+      price.network_share = below(5) * 0.25;
     }
     made.prices.push_back(price);
   }
@@ -206,6 +242,18 @@ TEST(TimelineTest, WithoutContentionEndsAreTheLongestPath) {
   }
 }
 
+// The most that one gets: a level that rises until the network is used up, or is high enough for all.
+double NetworkLevel(const RandomCase& given, const std::vector<size_t>& running) {
+  double low = 0, high = 1;
+  for (int halving = 0; halving < 50; ++halving) {
+    const double level = (low + high) / 2;
+    double used = 0;
+    for (const size_t task : running) used += std::min(level, given.prices[task].network_share);
+    (used <= 1 ? low : high) = level;
+  }
+  return high;
+}
+
 // Walks time in small steps and moves every running task on by step / slowdown. Knows no events.
 std::vector<double> SteppedEnds(const RandomCase& given, double step_s) {
   const size_t count = given.graph.tasks.size();
@@ -233,8 +281,9 @@ std::vector<double> SteppedEnds(const RandomCase& given, double step_s) {
         }
       }
     }
+    const double level = NetworkLevel(given, running);
     for (const size_t task : running) {
-      double slowdown = 1;
+      double slowdown = std::max(1.0, given.prices[task].network_share / level);
       for (const size_t other : running) {
         if (other == task) continue;
         slowdown = std::max(slowdown, given.prices[task].slowdown[static_cast<int>(given.prices[other].imposes)]);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/cost/profile.h"
+#include "models/links/link_load.h"
 #include "planner/rules/lancet.h"
 
 namespace moeplan::planner {
@@ -108,6 +109,42 @@ TEST(JudgeTest, PartsThatBoundariesMakeLateAreFewer) {
   for (const int parts : {2, 3, 4}) {
     EXPECT_LE(chosen.played.total_s, judge.Play({.ranges = {{1, 5, parts, 0}}})->played.total_s + 1e-12);
   }
+}
+
+// Rates of links as groups of several sizes tell them: a network of so many bytes/s, and links inside of a hundred
+// times as many. Of n ranks, each sends and gets (n - 1) / n of the size.
+Profile WithLinks(double network_bytes_per_s) {
+  Profile profile = {.cluster = {.nodes = 4, .gpus_per_node = 2}};
+  for (const Collective collective : {Collective::kAllToAll, Collective::kAllGather}) {
+    for (const GroupShape& group : {GroupShape{2, 1}, {4, 1}, {2, 2}}) {
+      const double rate = Spans(group) ? network_bytes_per_s : 100 * network_bytes_per_s;
+      const CollectiveKey key = {.collective = collective, .group = group};
+      profile.collectives.push_back({key, MakeCostModel(AlphaBeta{1e-6, (1 - 1.0 / group.size) / rate})});
+    }
+  }
+  return profile;
+}
+
+// Two exchanges of 8 s on two streams, each of which sends 8 MB.
+TEST(JudgeTest, CollectivesOfTwoStreamsDivideTheNetwork) {
+  const auto played_s = [](GroupShape other, double network_bytes_per_s) {
+    TrainingGraph graph = {.max_parts = 1};
+    Instruction one = {.id = "one", .op = InstructionOp::kAllToAll, .time_s = 8};
+    one.bytes = 16e6;  // Half of it stays where it is.
+    one.group_size = 2, one.ranks_per_node = 1;
+    graph.instructions = {one, one};
+    Instruction& second = graph.instructions[1];
+    second.id = "two", second.stream = StreamKind::kCopy;
+    second.group_size = other.size, second.ranks_per_node = other.ranks_per_node;
+    const Profile profile = WithLinks(network_bytes_per_s);
+    PriceNotes notes;
+    const TimedGraph timed = *TimeGraph(graph, &profile, notes);
+    return Judge(graph, timed, &profile).Play({})->played.total_s;
+  };
+  EXPECT_NEAR(played_s({2, 1}, 1e6), 16, 0.2);
+  EXPECT_NEAR(played_s({2, 2}, 1e6), 8, 1e-9);
+  // A network of four times the rate has room for both.
+  EXPECT_NEAR(played_s({2, 1}, 4e6), 8, 1e-9);
 }
 
 TEST(JudgeTest, TheAnswerCarriesItsGraphAndItsTimeline) {
