@@ -223,6 +223,9 @@ Status CheckMeasuredSteps(const TrainingGraph& graph) {
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     if (graph.instructions[i].phase == Pass::kForward) forward.emplace(graph.instructions[i].id, i);
   }
+  if (graph.measured_steps.size() > kMostMeasuredSteps) {
+    return Bad("measuredSteps", StrCat(graph.measured_steps.size()), StrCat("at most ", kMostMeasuredSteps));
+  }
   int before = 0;
   for (size_t i = 0; i < graph.measured_steps.size(); ++i) {
     const MeasuredStep& step = graph.measured_steps[i];

@@ -1,7 +1,7 @@
 #include "planner/lancet/parts_as_run.h"
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -16,7 +16,9 @@ namespace moeplan::planner {
 namespace {
 
 constexpr double kMostFactor = 8;
-constexpr int kHalvings = 24;  // Of the logarithm of a factor: 2.5e-7 of it is left.
+// Of the logarithm of a factor: 2.5e-7 of it is left of small graphs, and 1.6 % of the largest.
+constexpr int kMostHalvings = 24, kLeastHalvings = 8;
+constexpr double kMostLaunches = 2e7;  // Played in all.
 
 // The graph, in which one part of `parts` takes `factor` times as long.
 void Multiply(TrainingGraph& graph, int parts, double factor) {
@@ -59,8 +61,10 @@ int PlaceOf(const TrainingGraph& graph, const std::string& id) {
 // The factor at which the range ends then; nothing where it cannot be cut.
 StatusOr<std::optional<double>> FactorOf(const TrainingGraph& graph, const Profile* profile, const CutRange& range,
                                          double end_s, const std::stop_token& cancelled) {
+  const double launches = double(graph.instructions.size()) * range.parts * double(graph.measured_steps.size());
+  const double halvings = std::clamp<double>(kMostLaunches / launches, kLeastHalvings, kMostHalvings);
   double low = 1 / kMostFactor, high = kMostFactor;
-  for (int i = 0; i < kHalvings; ++i) {
+  for (int i = 0; i < static_cast<int>(halvings); ++i) {
     if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
     const double tried = std::sqrt(low * high);
     TrainingGraph multiplied = graph;

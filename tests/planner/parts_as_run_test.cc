@@ -109,6 +109,12 @@ TEST(PartsAsRunTest, WrongStepsAreRefused) {
             "measuredSteps[1].first: found 'who', expected the id of an instruction in phase FORWARD");
   EXPECT_EQ(with("/1/last", "ffn.dx"),
             "measuredSteps[1].last: found 'ffn.dx', expected the id of an instruction in phase FORWARD");
+  json many = MeasuredThereAndBack(12, 10);
+  for (int parts = 3; parts <= 17; ++parts) {
+    many["measuredSteps"].push_back(many["measuredSteps"][1]);
+    many["measuredSteps"].back()["parts"] = parts;
+  }
+  EXPECT_EQ(Refusal(many), "measuredSteps: found 17, expected at most 16");
   json backwards = MeasuredThereAndBack(12, 10);
   backwards["measuredSteps"][1].update({{"first", "fetch"}, {"last", "send"}});
   EXPECT_EQ(Refusal(backwards), "measuredSteps[1].last: found send, expected fetch or one behind it");

@@ -1,6 +1,7 @@
 """moeplan.torch.capture: what is traced, what is refused, and graphs of models that never heard of moeplan."""
 
 import multiprocessing
+import types
 from fractions import Fraction
 
 import pytest
@@ -16,7 +17,8 @@ from moeplan.torch.capture import _between  # noqa: E402
 from moeplan.torch.operator_times import Operator, OperatorTimes  # noqa: E402
 from moeplan.torch.operators import Operators  # noqa: E402
 from moeplan.torch.paced_step import PacedStep  # noqa: E402
-from moeplan.torch.traced import BatchSize  # noqa: E402
+from moeplan.torch.ranges import longest  # noqa: E402
+from moeplan.torch.traced import BatchSize, Read  # noqa: E402
 from moeplan.torch.tracer import trace  # noqa: E402
 
 KINDS = ["gpt2_like", "mixtral_like"]
@@ -52,6 +54,38 @@ def test_a_plan_in_chunks_is_refused(tmp_path):
 
 def test_a_block_of_the_models_own_is_refused(tmp_path):
     run_ranks(tmp_path, 1, "not_replaced", program="capture_ranks.py")
+
+
+# ---- What is run in parts.
+
+
+@pytest.mark.parametrize(
+    "step, ends",
+    [
+        ("mmm", None),  # No layer.
+        ("mmLm", ("m1", "m3")),  # The first reads what nobody has made of samples.
+        ("mL", ("L1.gate", "L1.combine")),
+        ("mmLmoLm", ("m1", "m3")),  # Half of the layers.
+        ("mmLmomLmL", ("L6.gate", "L8.combine")),
+        ("mmLmoLmLm", None),  # A third.
+        ("mmLwm", ("m1", "L2.combine")),  # One looks at the whole batch.
+    ],
+)
+def test_the_longest_stretch_has_half_of_the_layers(step, ends, monkeypatch):
+    monkeypatch.setattr(moe_tasks, "why_whole", lambda layer: "gate" if layer == "w" else "")
+    instructions = [
+        types.SimpleNamespace(
+            id=f"{kind}{i}",
+            op="OTHER" if kind == "o" else "MATMUL",
+            samples=kind != "o",
+            layer=kind if kind in "Lw" else None,
+            main=types.SimpleNamespace(index=i),
+            reads=[Read(i - 1, 0)] if i else [],
+        )
+        for i, kind in enumerate(step)
+    ]
+    traced = types.SimpleNamespace(instructions=instructions, producer=dict(enumerate(instructions)), model_ends=len(step))
+    assert longest(traced) == ends
 
 
 # ---- What is traced.

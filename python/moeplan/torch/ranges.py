@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple, Optional, Sequence, Union
 
 from moeplan.errors import mismatch
@@ -54,14 +55,14 @@ def steps_of(traced: Traced, partitions: Sequence[Partition], kept: Sequence[Rea
 
 def longest(traced: Traced) -> Optional[tuple[str, str]]:
     """The names of the first and the last instruction of the longest stretch of the model that carries samples from one
-    instruction to the next: of those with the most MoELayers. None where no such stretch has one."""
-    best: list[Instruction] = []
-    stretch: list[Instruction] = []
-    for one in traced.instructions:
-        stretch = [*stretch, one] if _carries_samples(traced, one) else []
-        best = max(best, stretch, key=lambda some: (sum(each.layer is not None for each in some), len(some)))
-    if not any(one.layer is not None for one in best):
+    instruction to the next: of those with the most MoELayers. None where no such stretch has half of them, so that what it
+    takes in parts would be lost in what the rest takes."""
+    stretches = itertools.groupby(traced.instructions, lambda one: _carries_samples(traced, one))
+    found = [list(stretch) for carries, stretch in stretches if carries]
+    layers = [sum(one.layer is not None for one in stretch) for stretch in found]
+    if not layers or 2 * max(layers) < max(1, sum(one.layer is not None for one in traced.instructions)):
         return None
+    best = max(zip(layers, map(len, found), found), key=lambda each: each[:2])[2]
     return moe_tasks.ends_of(best[0])[0], moe_tasks.ends_of(best[-1])[1]
 
 
