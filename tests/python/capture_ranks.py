@@ -1,4 +1,4 @@
-"""What the ranks of capture_test.py run (torch_ranks.py says how)."""
+"""What the ranks of capture_test.py run (rank_process.py says how)."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch_ranks import close, main
+from torch_ranks import close
 
 import moeplan
 import moeplan.torch
@@ -268,7 +268,3 @@ def not_replaced(world):
     else:
         raise AssertionError("a block of the model's own taken")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -27,33 +27,33 @@ HOST = torch.device("cpu")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_strangers_model_is_captured_and_then_times_nothing(tmp_path, kind):
-    run_ranks(tmp_path, 2, "captured", program="capture_ranks.py", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
+    run_ranks(tmp_path, 2, "captured", program="capture_ranks", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_instructions_compute_the_step(tmp_path, kind):
-    run_ranks(tmp_path, 2, "computes_the_step", program="capture_ranks.py", gpus_per_node=2, kind=kind)
+    run_ranks(tmp_path, 2, "computes_the_step", program="capture_ranks", gpus_per_node=2, kind=kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_instructions_times_sum_up_to_a_step(tmp_path, kind):
-    run_ranks(tmp_path, 2, "sums_up", program="capture_ranks.py", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
+    run_ranks(tmp_path, 2, "sums_up", program="capture_ranks", gpus_per_node=2, kind=kind, cache=str(tmp_path / "c.db"))
 
 
 def test_a_rank_without_a_file_is_known_to_all(tmp_path):
-    run_ranks(tmp_path, 2, "no_file", program="capture_ranks.py", gpus_per_node=2, folder=str(tmp_path))
+    run_ranks(tmp_path, 2, "no_file", program="capture_ranks", gpus_per_node=2, folder=str(tmp_path))
 
 
 def test_layers_whose_parts_are_uneven_or_none_are_captured(tmp_path):
-    run_ranks(tmp_path, 2, "awkward_layers", program="capture_ranks.py", gpus_per_node=2, cache=str(tmp_path / "c.db"))
+    run_ranks(tmp_path, 2, "awkward_layers", program="capture_ranks", gpus_per_node=2, cache=str(tmp_path / "c.db"))
 
 
 def test_a_plan_in_chunks_is_refused(tmp_path):
-    run_ranks(tmp_path, 1, "chunks", program="capture_ranks.py", cache=str(tmp_path / "c.db"))
+    run_ranks(tmp_path, 1, "chunks", program="capture_ranks", cache=str(tmp_path / "c.db"))
 
 
 def test_a_block_of_the_models_own_is_refused(tmp_path):
-    run_ranks(tmp_path, 1, "not_replaced", program="capture_ranks.py")
+    run_ranks(tmp_path, 1, "not_replaced", program="capture_ranks")
 
 
 # ---- What is run in parts.

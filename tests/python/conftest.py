@@ -11,6 +11,7 @@ import subprocess
 import threading
 
 import pytest
+from ranks import end_ranks
 
 import moeplan
 
@@ -69,6 +70,14 @@ class Serve:
         self._process.wait()
         self._process.stdout.close()
         self._log.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ranks_end_well():
+    """Ranks that tests have left running end with 0 once no test follows."""
+    yield
+    wrong = end_ranks()
+    assert not wrong, f"ranks that ended with other than 0: {wrong}"
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""python/examples/train_moe_lm.py as docs/python.md runs it, shorter: what it learns, and whose links carry it."""
+"""python/examples/train_moe_lm.py as docs/python.md runs it, shorter: what it learns, and whose links carry it.
+
+`moeplan launch` starts what is about a launched job; what the options compute is run by ranks that stay (ranks.py).
+"""
 
 import os
 import json
@@ -7,7 +10,7 @@ import sys
 
 import pytest
 from conftest import SOURCE, Serve, run_moeplan
-from torch_layer_test import run_ranks
+from ranks import run_ranks
 
 pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
@@ -16,12 +19,16 @@ SMALL = ("--batch", 4, "--length", 64)
 EMULATED = SOURCE / "deploy" / "examples" / "emulated.json"
 
 
-def train(cluster, *options, check=True):
-    return run_moeplan("launch", *cluster, "--", sys.executable, "-B", EXAMPLE, *SMALL, *options, check=check, timeout=600)
+def launch(ranks, *options, check=True):
+    command = ("launch", "--local", ranks, "--", sys.executable, "-B", EXAMPLE, *SMALL, *options)
+    return run_moeplan(*command, check=check, timeout=600)
 
 
-def printed(*options):
-    return run_moeplan("launch", "--local", "1", "--", sys.executable, "-B", EXAMPLE, *SMALL, *options).stdout.replace("[0] ", "")
+def train(tmp_path, ranks, *options):
+    """What rank 0 prints."""
+    return run_ranks(tmp_path, ranks, "train", program="example_ranks", options=[str(one) for one in (*SMALL, *options)])[0]
+
+
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +36,13 @@ def database(tmp_path_factory):
     """What a calibration of four local ranks left, for the layer of the example."""
     folder = tmp_path_factory.mktemp("database")
     grid = folder / "grid.json"
-    grid.write_text(printed("--print", "grid"))
+    grid.write_text(launch(1, "--print", "grid").stdout.replace("[0] ", ""))
     run_moeplan("calibrate", "--local", 4, "--db", folder / "m.db", "--layouts", grid, "--budget", "4s")
     return folder
 
 
 def test_a_planners_answers_run_as_their_timelines_say(database, tmp_path):
-    workload = json.loads(printed("--print", "workload"))
+    workload = json.loads(train(tmp_path, 1, "--print", "workload"))
     answers = []
     for change in ({}, {"phase": "FORWARD"}, {"gradientBytes": 65536}):
         asked = tmp_path / "workload.json"
@@ -50,7 +57,7 @@ def test_a_planners_answers_run_as_their_timelines_say(database, tmp_path):
 
 def losses(tmp_path, ranks, *options):
     file = tmp_path / "losses.json"
-    told = train(("--local", ranks), *options, "--record", file).stdout
+    told = train(tmp_path, ranks, *options, "--record", file)
     return json.loads(file.read_text())["losses"], told
 
 
@@ -97,7 +104,7 @@ def test_runs_of_their_own_learn_alike(tmp_path, dtype, limit, steps):
     job = ("--tp", 2, "--dtype", dtype)
     plan = tmp_path / "plan.json"
     best = {"schedule": "PIPELINE", "chunks": 1, "partitionDegree": 2}
-    plan.write_text(json.dumps({"workload": json.loads(printed(*job, "--print", "workload")), "best": best}))
+    plan.write_text(json.dumps({"workload": json.loads(train(tmp_path, 1, *job, "--print", "workload")), "best": best}))
     curves = [
         losses(tmp_path, 4, *job, "--layer", layer, "--plan", plan, "--steps", steps)[0] for layer in ("plain", "planned")
     ]
@@ -116,7 +123,7 @@ def test_micro_batches_beside_each_other_learn_the_same(tmp_path):
 def test_a_step_under_the_plan_of_its_graph_learns_the_same(tmp_path):
     options = ("--layer", "baseline", "--ep", 2, "--accumulate", 2)
     graph_file, plan_file = tmp_path / "graph.json", tmp_path / "plan.json"
-    told = train(("--local", 2), *options, "--capture", graph_file).stdout
+    told = train(tmp_path, 2, *options, "--capture", graph_file)
     assert "instructions" in told, told
     graph = json.loads(graph_file.read_text())
     del graph["measuredSteps"]
@@ -143,7 +150,7 @@ def test_a_planned_job_asks_reports_and_learns(database):
     server = Serve(database)
     try:
         options = ("--layer", "planned", "--planner", server.address, "--steps", 20, "--log", 10)
-        done = train(("--local", "4"), *options)
+        done = launch(4, *options)
         reported = server.call("ListRuns", {})["runs"]
     finally:
         server.stop()
@@ -166,7 +173,7 @@ def test_the_shaped_links_carry_the_jobs_bytes(tmp_path):
 
 
 def test_wrong_options_are_named():
-    done = train(("--local", "2"), "--layer", "planned", check=False)
+    done = launch(2, "--layer", "planned", check=False)
     assert done.returncode != 0 and "found neither --plan nor --planner" in done.stderr, done.stderr
-    done = train(("--local", "2"), "--layer", "baseline", "--overlap", check=False)
+    done = launch(2, "--layer", "baseline", "--overlap", check=False)
     assert done.returncode != 0 and "--overlap: found one micro-batch" in done.stderr, done.stderr

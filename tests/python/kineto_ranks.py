@@ -1,4 +1,4 @@
-"""The ranks of kineto_test.py run this (torch_ranks.py says how)."""
+"""The ranks of kineto_test.py run this (rank_process.py says how)."""
 
 import json
 import pathlib
@@ -7,7 +7,6 @@ import sys
 import torch
 from kineto_events import write_trace
 from torch import nn
-from torch_ranks import main
 
 import moeplan.torch
 
@@ -81,7 +80,3 @@ def traced(world, folder):
         (folder / "graph.json").write_text(json.dumps(graph))
         shapes = {name: list(value.shape) for name, value in own.named_parameters()}
         (folder / "shapes.json").write_text(json.dumps(shapes))
-
-
-if __name__ == "__main__":
-    main(globals())

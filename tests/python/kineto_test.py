@@ -14,7 +14,7 @@ from ranks import run_ranks  # noqa: E402
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kineto")
-    run_ranks(folder, 2, "traced", program="kineto_ranks.py", gpus_per_node=2, folder=str(folder))
+    run_ranks(folder, 2, "traced", program="kineto_ranks", gpus_per_node=2, folder=str(folder))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of parts_test.py run: forward passes with ranges in parts, as torch_ranks.py does."""
+"""What the ranks of parts_test.py run: forward passes with ranges in parts, as rank_process.py says."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ import torch.utils.checkpoint
 from capture_ranks import model_of, tokens_of
 from scheduled_order_ranks import expect_untouched
 from scheduled_ranks import BESIDE, IN_PIECES, Runs, answer_of, can_wait, plan_of
-from torch_ranks import FAMILIES, close, expect_raises, main
+from torch_ranks import FAMILIES, close, expect_raises
 
 import moeplan
 import moeplan.torch
@@ -468,7 +468,3 @@ def lost_rank(world):
         lost = expect_raises(moeplan.PeerLost, lambda: runs.planned(runs.text(2)), "rank 1")
         assert lost.rank == 1 and time.monotonic() - began < world.deadline_s + 5, lost
     expect_untouched(runs.planned)
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -12,19 +12,19 @@ pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
     "name", ["gradients", "with_weight_gradients", "turns", "other_passes", "distributed_data_parallel", "refusals"]
 )
 def test_parts_are_the_whole(tmp_path, name):
-    run_ranks(tmp_path, 2, name, program="parts_ranks.py", gpus_per_node=1)
+    run_ranks(tmp_path, 2, name, program="parts_ranks", gpus_per_node=1)
 
 
 def test_models_of_strangers(tmp_path):
     if "MOEPLAN_BIN" not in os.environ:
         pytest.skip("MOEPLAN_BIN names no planner")
-    run_ranks(tmp_path, 2, "models_of_strangers", program="parts_ranks.py", gpus_per_node=1)
+    run_ranks(tmp_path, 2, "models_of_strangers", program="parts_ranks", gpus_per_node=1)
 
 
 def test_random_plans(tmp_path):
     seed = int(os.environ.get("MOEPLAN_TEST_SEED", "20261127"))
-    run_ranks(tmp_path, 2, "random_plans", program="parts_ranks.py", gpus_per_node=1, draws=8, seed=seed)
+    run_ranks(tmp_path, 2, "random_plans", program="parts_ranks", gpus_per_node=1, draws=8, seed=seed)
 
 
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
-    run_ranks(tmp_path, 2, "lost_rank", program="parts_ranks.py", gpus_per_node=1, deadline_s=5)
+    run_ranks(tmp_path, 2, "lost_rank", program="parts_ranks", gpus_per_node=1, deadline_s=5)

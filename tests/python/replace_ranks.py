@@ -1,11 +1,11 @@
-"""What the ranks of replace_test.py run (torch_ranks.py says how)."""
+"""What the ranks of replace_test.py run (rank_process.py says how)."""
 
 import copy
 
 import torch
 from published_blocks import BlockOfModules, DeepSeekBlock, FusedBlock, GptOssBlock, Layer, Llama4Block, OlmoeBlock
 from torch import nn
-from torch_ranks import close, main
+from torch_ranks import close
 
 import moeplan
 import moeplan.torch
@@ -295,7 +295,3 @@ def refusals(world):
     else:
         raise AssertionError("copies taken")
     assert "0.mlp" in replacement.layers and not isinstance(model[0].mlp, BlockOfModules)
-
-
-if __name__ == "__main__":
-    main(globals())

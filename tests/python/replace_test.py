@@ -18,7 +18,7 @@ from ranks import run_ranks  # noqa: E402
 )
 def test_a_model_learns_the_same(tmp_path, schedule, layout):
     arguments = {"schedule": schedule, "layout": layout}
-    run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks.py", gpus_per_node=2, **arguments)
+    run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks", gpus_per_node=2, **arguments)
 
 
 ALONE = {"expertParallel": 4}
@@ -40,7 +40,7 @@ TOGETHER = {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 
 )
 def test_models_with_other_routers_learn_the_same(tmp_path, kind, schedule, layout):
     arguments = {"kind": kind, "schedule": schedule, "layout": layout}
-    run_ranks(tmp_path, 4, "other_routers", program="replace_ranks.py", gpus_per_node=2, **arguments)
+    run_ranks(tmp_path, 4, "other_routers", program="replace_ranks", gpus_per_node=2, **arguments)
 
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -51,16 +51,16 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
 def test_models_of_transformers_learn_the_same(tmp_path, name, ranks, device):
     pytest.importorskip("transformers", reason="transformers is missing")
-    run_ranks(tmp_path, ranks, "published", program="replace_ranks.py", kind=name, device=device)
+    run_ranks(tmp_path, ranks, "published", program="replace_ranks", kind=name, device=device)
 
 
 def test_logits_learn_too(tmp_path):
-    run_ranks(tmp_path, 2, "logits_learn_too", program="replace_ranks.py")
+    run_ranks(tmp_path, 2, "logits_learn_too", program="replace_ranks")
 
 
 def test_state_stays(tmp_path):
-    run_ranks(tmp_path, 2, "state_stays", program="replace_ranks.py")
+    run_ranks(tmp_path, 2, "state_stays", program="replace_ranks")
 
 
 def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path):
-    run_ranks(tmp_path, 2, "refusals", program="replace_ranks.py")
+    run_ranks(tmp_path, 2, "refusals", program="replace_ranks")

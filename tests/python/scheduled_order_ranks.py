@@ -1,12 +1,11 @@
 """What the ranks of scheduled_test.py run to see when weight gradients run, what is refused, and what is left behind."""
 
 import os
-import sys
 import time
 
 import torch
 from scheduled_ranks import BESIDE, Runs, answer_of
-from torch_ranks import expect_raises, main
+from torch_ranks import expect_raises
 
 import moeplan
 import moeplan.torch
@@ -189,9 +188,3 @@ def lost_rank(world):
         lost = expect_raises(moeplan.PeerLost, loss.backward, "rank 1")
         assert lost.rank == 1 and time.monotonic() - began < world.deadline_s + 5, lost
     expect_untouched(runs.planned)
-
-
-if __name__ == "__main__":
-    main(globals())
-    sys.stdout.flush()
-    os._exit(0) if sys.argv[1] == "lost_rank" else None

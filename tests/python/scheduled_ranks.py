@@ -1,4 +1,4 @@
-"""What the ranks of scheduled_test.py run, as torch_ranks.py does."""
+"""What the ranks of scheduled_test.py run, as rank_process.py says."""
 
 import random
 import sys
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
 from small_gpt import SmallGpt
-from torch_ranks import FAMILIES, close, main
+from torch_ranks import FAMILIES, close
 
 import moeplan.torch
 
@@ -284,7 +284,3 @@ def planned(world, answer):
     runs.answer = answer
     assert answer["rules"]["lancet"]["weightGradients"], answer
     runs.expect_alike(exactly=("blocks", "norm"))
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -12,21 +12,21 @@ pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
 @pytest.mark.parametrize("name", ["gradients", "special_models", "distributed_data_parallel"])
 def test_gradients_are_those_without(tmp_path, name):
-    run_ranks(tmp_path, 2, name, program="scheduled_ranks.py", gpus_per_node=1)
+    run_ranks(tmp_path, 2, name, program="scheduled_ranks", gpus_per_node=1)
 
 
 @pytest.mark.parametrize("name", ["order", "refusals"])
 def test_what_runs_when_and_what_is_refused(tmp_path, name):
-    run_ranks(tmp_path, 2, name, program="scheduled_order_ranks.py", gpus_per_node=1)
+    run_ranks(tmp_path, 2, name, program="scheduled_order_ranks", gpus_per_node=1)
 
 
 def test_random_plans(tmp_path):
     seed = int(os.environ.get("MOEPLAN_TEST_SEED", "20261128"))
-    run_ranks(tmp_path, 2, "random_plans", program="scheduled_ranks.py", gpus_per_node=1, draws=12, seed=seed)
+    run_ranks(tmp_path, 2, "random_plans", program="scheduled_ranks", gpus_per_node=1, draws=12, seed=seed)
 
 
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
-    run_ranks(tmp_path, 2, "lost_rank", program="scheduled_order_ranks.py", gpus_per_node=1, deadline_s=5)
+    run_ranks(tmp_path, 2, "lost_rank", program="scheduled_order_ranks", gpus_per_node=1, deadline_s=5)
 
 
 def backward_graph():
@@ -68,4 +68,4 @@ def test_an_answer_of_the_planner(tmp_path):
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     lancet = answer["rules"]["lancet"]
     assert lancet["timeS"] < lancet["unscheduledTimeS"] - 5e-3, lancet
-    run_ranks(tmp_path, 2, "planned", program="scheduled_ranks.py", gpus_per_node=1, answer=answer)
+    run_ranks(tmp_path, 2, "planned", program="scheduled_ranks", gpus_per_node=1, answer=answer)

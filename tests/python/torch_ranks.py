@@ -1,9 +1,5 @@
-"""What the ranks of the tests run: torch_ranks.py NAME JSON, as many processes as WORLD_SIZE says, with a store in STORE.
+"""What the ranks of torch_layer_test.py and torch_card_test.py run, each case in a job of its own (rank_process.py)."""
 
-A rank that finds something wrong ends with 1 and says what on standard error.
-"""
-
-import datetime
 import json
 import os
 import pathlib
@@ -887,28 +883,3 @@ def learns(world):
     for name, value in layer.full_weights().items():
         part = own_part(layer._shard, name)
         close(getattr(layer, name), value[part], f"{name} of a replica", tolerance=1e-6)
-
-
-def main(tests):
-    """Runs the function of that name among ``tests``, with the world and the arguments."""
-    name, arguments = sys.argv[1], json.loads(sys.argv[2])
-    torch.set_num_threads(1)
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{os.environ['STORE']}",
-        rank=rank,
-        world_size=ranks,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s", "device") if key in arguments}
-    world = moeplan.torch.init(**options)
-    tests[name](world, **arguments)
-    if name != "lost_rank":
-        dist.barrier()
-
-
-if __name__ == "__main__":
-    main(globals())
-    sys.stdout.flush()
-    os._exit(0) if sys.argv[1] == "lost_rank" else None
