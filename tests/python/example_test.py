@@ -29,8 +29,6 @@ def train(tmp_path, ranks, *options):
     return run_ranks(tmp_path, ranks, "train", program="example_ranks", options=[str(one) for one in (*SMALL, *options)])[0]
 
 
-
-
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     """What a calibration of four local ranks left, for the layer of the example."""
