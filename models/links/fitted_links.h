@@ -28,7 +28,7 @@ struct FittedLinks {
 // for LinkModel; nothing is held out, so this takes milliseconds. Pure.
 std::optional<LinkLine> LineOf(const Profile& profile);
 
-// What that line says of each class of link, and how far it misses. Pure.
+// The same line by class of link, with how far it misses. Pure.
 FittedLinks FitLinks(const Profile& profile);
 
 }  // namespace moeplan

@@ -190,39 +190,34 @@ Status CheckForwards(const TrainingGraph& graph) {
   return OkStatus();
 }
 
-Status CheckMeasuredStep(const MeasuredStep& step, const Places& forward, const std::string& at) {
+Status CheckMeasuredStep(const TrainingGraph& graph, const Places& places, const MeasuredStep& step,
+                         const std::string& at) {
   if (!(step.time_s > 0 && step.time_s <= kLongestS)) {
     return Bad(at + ".timeS", StrCat(step.time_s), StrCat("a finite number above 0 and at most ", kLongestS));
   }
   std::array<int, 2> ends = {};
   for (const auto& [field, id, place] :
        {std::tuple{".first", &step.first, &ends[0]}, {".last", &step.last, &ends[1]}}) {
-    if (step.parts == 1 && id->empty()) continue;
-    if (step.parts == 1) return Bad(at + field, *id, "none where nothing was cut");
-    const auto found = forward.find(*id);
-    if (found == forward.end())
-      return Bad(at + field, StrCat("'", *id, "'"), "the id of an instruction in phase FORWARD");
+    if (step.parts == 1) {
+      if (id->empty()) continue;
+      return Bad(at + field, *id, "none where nothing was cut");
+    }
+    const auto found = places.find(*id);
+    if (found == places.end()) return Bad(at + field, StrCat("'", *id, "'"), "the id of an instruction");
     *place = found->second;
   }
-  return ends[0] <= ends[1] ? OkStatus() : Bad(at + ".last", step.last, StrCat(step.first, " or one behind it"));
-}
-
-// Each between instructions of the forward pass alone.
-Status CheckLayers(const TrainingGraph& graph) {
-  const std::vector<bool> inside = InsideLayers(graph);
-  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
-    if (!inside[i] || graph.instructions[i].phase == Pass::kForward) continue;
-    return Bad(At(graph, i) + ".phase", "BACKWARD between instructions of one layer", "layers within the forward pass");
+  if (ends[0] > ends[1]) return Bad(at + ".last", step.last, StrCat(step.first, " or one behind it"));
+  for (int i = ends[0]; i <= ends[1] && step.parts > 1; ++i) {
+    if (graph.instructions[i].phase == Pass::kForward) continue;
+    return Bad(at, StrCat("a range that has ", At(graph, i)), "instructions in phase FORWARD alone");
   }
   return OkStatus();
 }
 
 // Ascending, and the step as it is among them, which the others are compared with.
 Status CheckMeasuredSteps(const TrainingGraph& graph) {
-  Places forward;
-  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
-    if (graph.instructions[i].phase == Pass::kForward) forward.emplace(graph.instructions[i].id, i);
-  }
+  Places places;
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) places.emplace(graph.instructions[i].id, i);
   if (graph.measured_steps.size() > kMostMeasuredSteps) {
     return Bad("measuredSteps", StrCat(graph.measured_steps.size()), StrCat("at most ", kMostMeasuredSteps));
   }
@@ -236,7 +231,7 @@ Status CheckMeasuredSteps(const TrainingGraph& graph) {
                  i == 0 ? "1, the step as it is" : StrCat("more than ", before, " and at most ", kMostParts));
     }
     before = step.parts;
-    RETURN_IF_ERROR(CheckMeasuredStep(step, forward, at));
+    RETURN_IF_ERROR(CheckMeasuredStep(graph, places, step, at));
   }
   return OkStatus();
 }

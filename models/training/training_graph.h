@@ -57,7 +57,7 @@ struct Instruction {
   std::vector<double> part_times_s;  // One part of k = 1, 2, ...
   std::vector<std::string> inputs, outputs;
   std::string forward;  // Of a backward instruction that is cut where this forward one is: its id.
-  std::string layer;    // Of a forward instruction that is cut with all others of that MoE layer, or not at all.
+  std::string layer;    // The MoE layer of a forward instruction that is cut with all others of it, or not at all.
   bool weight_gradient = false;
   GateKind gate = GateKind::kTopK;  // Of a kGate.
   std::optional<double> bytes;      // Of a collective, and the next two; of a kSend what it sends.
@@ -73,7 +73,7 @@ struct Instruction {
 
 // How long the step took where its times were measured.
 struct MeasuredStep {
-  int parts = 1;            // Of the range, both ways; 1: nothing was cut.
+  int parts = 1;            // The range was cut in so many, both ways; 1: nothing was cut.
   std::string first, last;  // The range: ids. Empty where nothing was cut.
   double time_s = 0;
 

@@ -1032,6 +1032,14 @@ double ForwardS(const TrainingGraph& graph) {
   return forward_s;
 }
 
+// At least 1: a stage may have dense layers alone.
+int MoeLayersIn(const TrainingGraph& graph) {
+  const auto combines = [](const Instruction& one) {
+    return one.op == InstructionOp::kCombine && one.phase == Pass::kForward;
+  };
+  return std::max(1, static_cast<int>(std::ranges::count_if(graph.instructions, combines)));
+}
+
 }  // namespace
 
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
@@ -1047,7 +1055,7 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());
-  const RangeLimits limits = options.paper_limits ? LimitsOfPaper(ForwardS(graph), model.moe_layers()) : options.limits;
+  const RangeLimits limits = options.paper_limits ? LimitsOfPaper(ForwardS(graph), MoeLayersIn(graph)) : options.limits;
   graph.group_s = limits.group_s;
   graph.max_range_s = limits.max_range_s;
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));

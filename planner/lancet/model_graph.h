@@ -16,15 +16,13 @@
 //                        MoE layer is Parm's S1 in one piece: each rank gates and sends its own part of the rows,
 //                        gradients of gates are summed, and without sequence parallelism what comes out is gathered.
 //   expert sharding      Each of the experts' ranks has a part of their hidden dimension. Rows are sent to all parts,
-//   as in
-//                        S1, and what these make of them is summed where it comes back.
+//                        as in S1, and what these make of them is summed where it comes back.
 //   context parallelism  Keys and values are gathered before attention and once more before its way back, whose
 //                        gradients of them are reduce-scattered. Nothing runs meanwhile, where `step` has the scores.
 //   pipeline stages      The graph is that of one stage, with the embedding in front of the first and the head behind
-//   the
-//                        last. Each pass has one SEND of a micro-batch's rows, or of their gradients, in which as many
-//                        come from the other neighbour, as one-forward-one-backward schedules have it and `step` counts
-//                        it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the last
+//                        the last. Each pass has one SEND of a micro-batch's rows, or of their gradients, in which as
+//                        many come from the other neighbour, as one-forward-one-backward schedules have it and `step`
+//                        counts it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the last
 //                        stage gets its rows in `received` instead, and the first its gradients in `passed_on.dx`.
 //                        What came in the SEND before takes no time.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,

@@ -11,16 +11,17 @@
 #include "planner/lancet/axes.h"
 #include "planner/lancet/judge.h"
 #include "planner/lancet/timed_graph.h"
+#include "planner/wording.h"
 
 namespace moeplan::planner {
 namespace {
 
 constexpr double kMostFactor = 8;
-// Of the logarithm of a factor: 2.5e-7 of it is left of small graphs, and 1.6 % of the largest.
-constexpr int kMostHalvings = 24, kLeastHalvings = 8;
-constexpr double kMostLaunches = 2e7;  // Played in all.
+constexpr double kNear = 1e-6;                   // Two ends as near as that are one.
+constexpr int kMostTries = 48, kLeastTries = 6;  // Of one factor.
+constexpr double kMostLaunches = 2e7;            // Played in all, beside the least tries.
 
-// The graph, in which one part of `parts` takes `factor` times as long.
+// One part of `parts` takes `factor` times as long in the graph.
 void Multiply(TrainingGraph& graph, int parts, double factor) {
   for (Instruction& one : graph.instructions) {
     if (MostPartsOf(one, graph.max_parts) < parts || !KnownPartS(one, parts)) continue;
@@ -34,23 +35,77 @@ void Multiply(TrainingGraph& graph, int parts, double factor) {
   }
 }
 
-// When the step ends, nothing cut or one range; nothing where that cannot be cut.
-StatusOr<std::optional<double>> EndS(const TrainingGraph& graph, const Profile* profile,
-                                     const std::optional<CutRange>& range) {
-  PriceNotes notes;  // The plan's own timing of the graph says them.
-  ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
-  StepChoice choice;
-  if (range) {
-    RangeAxes axes(timed);
-    axes.Start(range->first);
-    for (int i = range->first; i <= range->last; ++i) {
-      if (!axes.Extend()) return std::optional<double>();
+// Plays one graph with its parts slower or faster. The graph is borrowed.
+class PartsPlayer {
+ public:
+  PartsPlayer(const TrainingGraph& graph, TimedGraph timed, const Profile* profile)
+      : graph_(graph), alone_(timed), timed_(std::move(timed)), judge_(graph, timed_, profile) {}
+
+  double WholeS() { return judge_.Play({})->played.total_s; }
+
+  bool MayBeCut(const CutRange& range) const {
+    RangeAxes axes(timed_);
+    axes.Start(range.first);
+    for (int i = range.first; i <= range.last; ++i) {
+      if (!axes.Extend()) return false;
     }
-    choice.ranges.push_back(*range);
+    return true;
   }
-  const std::optional<JudgedChoice> judged = Judge(graph, timed, profile).Play(choice);
-  return judged ? std::optional(judged->played.total_s) : std::nullopt;
-}
+
+  // When the step ends in which the range is cut and a part takes `factor` times what it takes alone; nothing where no
+  // launch order has that.
+  std::optional<double> EndS(const CutRange& range, double factor) {
+    for (int i = 0; i < timed_.size(); ++i) {
+      std::vector<double>& part_s = timed_.instructions[i].part_s;
+      if (static_cast<int>(part_s.size()) < range.parts || !KnownPartS(graph_.instructions[i], range.parts)) continue;
+      part_s[range.parts - 1] = alone_.instructions[i].part_s[range.parts - 1] * factor;
+    }
+    const std::optional<JudgedChoice> judged = judge_.Play({.ranges = {range}, .places = {}});
+    return judged ? std::optional(judged->played.total_s) : std::nullopt;
+  }
+
+ private:
+  const TrainingGraph& graph_;
+  const TimedGraph alone_;
+  TimedGraph timed_;
+  Judge judge_;  // Has the graph above.
+};
+
+// A step ends the later the more its parts take, so the factor lies between two that end before and after. Each try is
+// where the straight line between these ends meets the measured end, or in the middle of them, in turns.
+class FactorSearch {
+ public:
+  FactorSearch(PartsPlayer& player, const CutRange& range, double end_s, int tries)
+      : player_(player), range_(range), end_s_(end_s), tries_(tries) {}
+
+  // Nothing where the range cannot be cut. A bound where not even that ends so early, or so late.
+  StatusOr<std::optional<double>> Run(const std::stop_token& cancelled) {
+    const std::optional<double> low_end_s = player_.EndS(range_, low_), high_end_s = player_.EndS(range_, high_);
+    if (!low_end_s || !high_end_s) return std::optional<double>();
+    low_end_s_ = *low_end_s, high_end_s_ = *high_end_s;
+    if (low_end_s_ >= end_s_) return std::optional(low_);
+    if (high_end_s_ <= end_s_) return std::optional(high_);
+    double tried = low_;
+    for (int i = 0; i < tries_; ++i) {
+      if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
+      tried =
+          i % 3 == 2 ? (low_ + high_) / 2 : low_ + (high_ - low_) * (end_s_ - low_end_s_) / (high_end_s_ - low_end_s_);
+      const double ends_s = *player_.EndS(range_, tried);
+      if (std::abs(ends_s - end_s_) <= kNear * end_s_) break;
+      (ends_s < end_s_ ? low_ : high_) = tried;
+      (ends_s < end_s_ ? low_end_s_ : high_end_s_) = ends_s;
+    }
+    return std::optional(tried);
+  }
+
+ private:
+  PartsPlayer& player_;
+  const CutRange range_;
+  const double end_s_;
+  const int tries_;
+  double low_ = 1 / kMostFactor, high_ = kMostFactor;
+  double low_end_s_ = 0, high_end_s_ = 0;
+};
 
 int PlaceOf(const TrainingGraph& graph, const std::string& id) {
   int place = 0;
@@ -58,22 +113,9 @@ int PlaceOf(const TrainingGraph& graph, const std::string& id) {
   return place;
 }
 
-// The factor at which the range ends then; nothing where it cannot be cut.
-StatusOr<std::optional<double>> FactorOf(const TrainingGraph& graph, const Profile* profile, const CutRange& range,
-                                         double end_s, const std::stop_token& cancelled) {
-  const double launches = double(graph.instructions.size()) * range.parts * double(graph.measured_steps.size());
-  const double halvings = std::clamp<double>(kMostLaunches / launches, kLeastHalvings, kMostHalvings);
-  double low = 1 / kMostFactor, high = kMostFactor;
-  for (int i = 0; i < static_cast<int>(halvings); ++i) {
-    if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
-    const double tried = std::sqrt(low * high);
-    TrainingGraph multiplied = graph;
-    Multiply(multiplied, range.parts, tried);
-    ASSIGN_OR_RETURN(const std::optional<double> ends_s, EndS(multiplied, profile, range));
-    if (!ends_s) return std::optional<double>();
-    (*ends_s < end_s ? low : high) = tried;
-  }
-  return std::optional(std::sqrt(low * high));
+int TriesOf(const TrainingGraph& graph) {
+  const double launches = double(graph.instructions.size()) * graph.max_parts * double(graph.measured_steps.size());
+  return static_cast<int>(std::clamp<double>(kMostLaunches / launches, kLeastTries, kMostTries));
 }
 
 double Between(const std::map<int, double>& measured, int parts) {
@@ -92,24 +134,34 @@ StatusOr<PartsAsRun> WithPartsAsRun(const TrainingGraph& graph, const Profile* p
   PartsAsRun as_run = {.graph = graph, .factors = {}};
   as_run.graph.measured_steps.clear();
   if (graph.measured_steps.size() < 2) return as_run;
-  ASSIGN_OR_RETURN(const std::optional<double> whole_s, EndS(graph, profile, {}));
-  std::map<int, double> measured;
+  PriceNotes of_plan;  // The plan's own timing of the graph says them.
+  ASSIGN_OR_RETURN(TimedGraph timed, TimeGraph(graph, profile, of_plan));
+  PartsPlayer player(graph, std::move(timed), profile);
+  const double whole_s = player.WholeS();
   for (const MeasuredStep& step : graph.measured_steps) {
     if (step.parts == 1 || step.parts > graph.max_parts) continue;
     const CutRange range = {PlaceOf(graph, step.first), PlaceOf(graph, step.last), step.parts};
-    const double end_s = *whole_s * step.time_s / graph.measured_steps.front().time_s;
-    ASSIGN_OR_RETURN(const std::optional<double> factor, FactorOf(graph, profile, range, end_s, cancelled));
-    if (factor) {
-      measured[step.parts] = *factor;
-    } else {
-      notes.remarks.insert(StrCat("measuredSteps of ", step.parts, " parts: ", step.first, " to ", step.last,
-                                  " cannot be cut; parts take what partTimesS says"));
+    const double ratio = step.time_s / graph.measured_steps.front().time_s;
+    const std::string where = StrCat("measuredSteps of ", step.parts, " parts: ");
+    std::optional<double> factor;
+    if (player.MayBeCut(range)) {
+      ASSIGN_OR_RETURN(factor, FactorSearch(player, range, whole_s * ratio, TriesOf(graph)).Run(cancelled));
     }
+    if (!factor) {
+      notes.remarks.insert(
+          StrCat(where, step.first, " to ", step.last, " cannot be cut; parts take what partTimesS says"));
+      continue;
+    }
+    as_run.factors[step.parts] = *factor;
+    if (*factor > 1 / kMostFactor && *factor < kMostFactor) continue;
+    notes.remarks.insert(StrCat(where, ThreeDigits(ratio),
+                                " of the step as it is, which its timeline does not reach with parts of ",
+                                ThreeDigits(*factor), " times partTimesS"));
   }
-  if (measured.empty()) return as_run;
+  if (as_run.factors.empty()) return as_run;
   for (int parts = 2; parts <= graph.max_parts; ++parts) {
-    as_run.factors[parts] = Between(measured, parts);
-    Multiply(as_run.graph, parts, as_run.factors[parts]);
+    if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
+    Multiply(as_run.graph, parts, Between(as_run.factors, parts));
   }
   return as_run;
 }

@@ -39,7 +39,7 @@ GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node);   // CP·
 GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node);  // EDP: who sums those of experts.
 // The slowest pair: where there are several nodes, some stages lie on different ones.
 GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node);
-int StageRanks(const Layout& layout);  // Of one stage, and how far apart neighbours of that pair are in rank order.
+int StageRanks(const Layout& layout);  // A stage's ranks, and how far apart neighbours of that pair are in rank order.
 
 // MoNTA's rule, which prefers horizontal contexts where CP is below EP. Whether a layout may have them is another
 // question (AllLayoutPoints).

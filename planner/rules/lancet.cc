@@ -127,14 +127,15 @@ std::string MemorySentence(const TrainingGraph& graph, const LancetAnswer& answe
                 " at most (given order: ", SizeText(*answer.unscheduled_peak_bytes, "bytes"), limit, ").");
 }
 
-// Says what running in parts was measured to take; nothing where it was not.
+// Says what parts take beside each other; nothing where that was not measured.
 std::string PartsSentence(const std::map<int, double>& factors) {
   if (factors.empty()) return {};
-  const auto [parts, factor] = *factors.begin();
-  const auto [most, last] = *factors.rbegin();
-  const std::string more = most > parts ? StrCat(" and in ", most, " parts ", ThreeDigits(last), " times") : "";
-  return StrCat(" In ", parts, " parts a part takes ", ThreeDigits(factor), " times", more,
-                " as long as alone, as the steps that were measured say.");
+  std::string times;
+  for (const auto& [parts, factor] : factors) {
+    times += StrCat(times.empty() ? "" : ", ", ThreeDigits(factor), " (", parts, " parts)");
+  }
+  return StrCat(" Parts that run beside each other take ", times,
+                " times what they take alone, as the measured steps say.");
 }
 
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetAnswer& answer,

@@ -470,6 +470,8 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.capture and (options.layer == "plain" or options.tp * options.cp > 1):
         parser.error("--capture: found plain layers, --tp or --cp, whose exchanges are autograd functions, expected moeplan's")
+    if options.capture_after and not options.capture:
+        parser.error("--capture-after: found no --capture, expected the file that it writes after so many steps")
     if options.lancet and (options.layer == "plain" or options.tp * options.cp > 1 or options.overlap or options.planner):
         parser.error("--lancet: found plain layers, --tp, --cp, --overlap or --planner, expected layers that stay as --capture took them")
     if options.without and not options.lancet:

@@ -447,11 +447,14 @@ TEST(GraphCommandTest, AStageIsWhatItsOptionsSay) {
   // The one that has more to do: the last, which has the head.
   EXPECT_EQ(RunTinyGraph({"--layout", layout}).out, last.out);
   const Json graph = Json::parse(last.out);
+  int received = 0;
   for (const Json& one : graph.at("instructions")) {
     if (one.at("id") != "received") continue;
     EXPECT_EQ(one.at("op"), "SEND");
     EXPECT_EQ(one.at("groupSize"), 2);
+    ++received;
   }
+  EXPECT_EQ(received, 1);
 }
 
 TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {

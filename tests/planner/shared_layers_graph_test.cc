@@ -521,7 +521,7 @@ StepAnswer StepOf(const ModelGraphOptions& options) {
   return answer.ok() ? *answer : StepAnswer();
 }
 
-// What sums of gradients take, and gathers of weights behind them, as `step` counts them.
+// Sums of gradients, and gathers of weights behind them, take so long, as `step` counts them.
 double GradientsS(const TrainingGraph& graph, const ModelGraphOptions& options) {
   const bool cut = options.zero_stage == 3;
   const double all_s = SumS(graph, Pass::kBackward, [cut](const Instruction& one) {

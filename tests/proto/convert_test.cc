@@ -663,7 +663,11 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
   one.work = {{KernelKey{.kernel = Kernel::kNorm, .bytes_per_element = 2}, 64}};
   one.outputs = {"z"};
   one.output_bytes = {32};
-  answer.graph = {.instructions = {one}, .workload = Workload{.name = "of layers"}, .most_bytes = 9};
+  one.layer = "moe";
+  answer.graph = {.instructions = {one},
+                  .workload = Workload{.name = "of layers"},
+                  .most_bytes = 9,
+                  .measured_steps = {{.time_s = 10}, {.parts = 2, .first = "first", .last = "last", .time_s = 11}}};
   ExpectRoundTrip<v1::PlanResponse>(answer, GraphPlanAnswerFromProto);
   ExpectRoundTrip<v1::PlanResponse>(GraphPlanAnswer(), GraphPlanAnswerFromProto);
   EXPECT_THAT(

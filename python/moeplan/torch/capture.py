@@ -69,18 +69,21 @@ def capture(
             moe_tasks.check_plan(one.id, one.layer)
     operators = Operators(traced, world.ranks, world.nodes)
     times = _opened(cache, world)
-    steps = _steps_of(model, traced, operators, lambda: loss_of(loss, called(model, inputs), inputs), inputs)
+    steps = _steps_of(model, traced, operators, lambda: loss_of(loss, called(model, inputs), inputs), inputs, world)
     wanted = {size: _operators_of(traced, operators, size) for size in _sizes(traced)}
     for step in steps:
         wanted[traced.batch // step.parts].append(step.operator)
     known = times.find(operator for of_size in wanted.values() for operator in of_size)
+    if any(step.operator not in known for step in steps):  # They are compared, so all are of one session.
+        known = {one: seconds for one, seconds in known.items() if one not in {step.operator for step in steps}}
     paced = PacedStep(traced, operators, inputs, world.device)
     measured = _measure(paced, steps, world, wanted, known)
     times.keep(measured)
     seconds = _agreed({**known, **measured}, world)
     graph = CapturedGraph(written(traced, _Times(traced, operators, seconds, sorted(wanted))))
     if len(steps) > 1:
-        graph["measuredSteps"] = [{**step.fields, "timeS": seconds[step.operator]} for step in steps]
+        own = [{**step.fields, "timeS": {**known, **measured}[step.operator]} for step in steps]
+        graph["measuredSteps"] = world._gather(own)[0]  # Of one session, also where the files of ranks differ.
     graph.timed = len(measured)
     graph.traced = traced
     remember(model, traced)
@@ -111,9 +114,14 @@ class _Step(NamedTuple):
 
 
 def _steps_of(
-    model: torch.nn.Module, traced: Traced, operators: Operators, whole: Callable[[], torch.Tensor], inputs: Inputs
+    model: torch.nn.Module,
+    traced: Traced,
+    operators: Operators,
+    whole: Callable[[], torch.Tensor],
+    inputs: Inputs,
+    world: World,
 ) -> list[_Step]:
-    """The whole first. ``whole``: gives the loss of the step as it is."""
+    """Those that all ranks can run, the whole first. ``whole``: gives the loss of the step as it is. Collective."""
     steps = [_Step(1, operators.step(1), whole, {"parts": 1})]
     ends = longest(traced) if traced.part > 0 else None
     given = flat_tensors(inputs)
@@ -123,7 +131,8 @@ def _steps_of(
             continue
         run = functools.partial(program.loss, given, Slots())
         steps.append(_Step(parts, operators.step(parts, ends), run, {"parts": parts, "first": ends[0], "last": ends[1]}))
-    return steps
+    everywhere = [set(operators_of_rank) for operators_of_rank in world._gather([step.operator for step in steps])]
+    return [step for step in steps if step.parts == 1 or all(step.operator in one for one in everywhere)]
 
 
 def _program(model: torch.nn.Module, traced: Traced, ends: tuple[str, str], parts: int) -> Optional[Program]:

@@ -157,7 +157,7 @@ class Program:
         return rebuilt(self._traced.model_outputs, self._run(given, slots).whole)
 
     def loss(self, given: list[torch.Tensor], slots: Slots) -> torch.Tensor:
-        """Of a traced step, its loss."""
+        """The loss of a traced step."""
         assert self._traced.loss is not None
         return self._run(given, slots).whole(self._traced.loss)
 

@@ -36,8 +36,10 @@ class Operators:
         return [self.of(one, side, batch) for side, any_of in zip(("dx", "dw"), there) if any_of]
 
     def step(self, parts: int, ends: Optional[tuple[str, str]] = None) -> Operator:
-        """The step itself, with the range between ``ends`` in so many parts, or as it is."""
-        everything = "\n".join(self._text(one, self._traced.batch) for one in self._traced.instructions)
+        """The step itself, with the range between ``ends`` in so many parts, or as it is. Steps whose instructions have other
+        names, or read others, are other steps."""
+        whole = self._traced.batch
+        everything = "\n".join(f"{one.id} {one.reads} {self._text(one, whole)}" for one in self._traced.instructions)
         digest = hashlib.sha256(everything.encode()).hexdigest()
         return Operator(f"step {digest}", f"{parts} parts of {ends[0]} to {ends[1]}" if ends else "as it is")
 
