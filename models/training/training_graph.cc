@@ -214,6 +214,16 @@ Status CheckMeasuredStep(const TrainingGraph& graph, const Places& places, const
   return OkStatus();
 }
 
+// No instruction of the backward pass stands between those of a layer.
+Status CheckLayers(const TrainingGraph& graph) {
+  const std::vector<bool> inside = InsideLayers(graph);
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    if (!inside[i] || graph.instructions[i].phase == Pass::kForward) continue;
+    return Bad(At(graph, i) + ".phase", "BACKWARD between instructions of one layer", "layers within the forward pass");
+  }
+  return OkStatus();
+}
+
 // Ascending, and the step as it is among them, which the others are compared with.
 Status CheckMeasuredSteps(const TrainingGraph& graph) {
   Places places;

@@ -98,7 +98,7 @@ struct TrainingGraph {
 inline constexpr int kMostInstructions = 10000;
 inline constexpr int kMostTensors = 200000;  // Inputs and outputs of all instructions together.
 inline constexpr int kMostParts = 64;
-inline constexpr size_t kMostMeasuredSteps = 16;
+inline constexpr size_t kMostMeasuredSteps = 8;
 inline constexpr size_t kMostKernels = 64;  // Of one instruction.
 inline constexpr double kMostWork = 1e18;   // Bytes or flops of one kernel.
 inline constexpr double kLongestS = 1e9;    // Of one instruction.
