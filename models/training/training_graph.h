@@ -88,7 +88,7 @@ struct TrainingGraph {
   // The MoE layers', whose shapes GATE, PERMUTE and products of experts take where the graph is run.
   std::optional<Workload> workload;
   std::optional<double> most_bytes;  // That outputs may take at a time; absent: no limit.
-  // As it is, then in 2 and more parts, ascending; or empty (planner/lancet/parts_as_run.h).
+  // The step as it is first, then in 2 and more parts, ascending; or empty (planner/lancet/parts_as_run.h).
   std::vector<MeasuredStep> measured_steps;
 
   friend bool operator==(const TrainingGraph&, const TrainingGraph&) = default;

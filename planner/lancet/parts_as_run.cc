@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kMostFactor = 8;
 constexpr double kNear = 1e-6;                   // Two ends as near as that are one.
-constexpr int kMostTries = 48, kLeastTries = 3;  // Of one factor.
+constexpr int kMostTries = 48, kLeastTries = 3;  // To find one factor.
 constexpr double kMostLaunches = 2e7;            // Played in all, beside the least tries.
 
 // One part of `parts` takes `factor` times as long in the graph.

@@ -19,7 +19,7 @@ namespace moeplan::planner {
 
 struct PartsAsRun {
   TrainingGraph graph;            // With times of parts as they are in steps; without measured steps.
-  std::map<int, double> factors;  // Of the times of parts, by the numbers of parts that were measured.
+  std::map<int, double> factors;  // Times of parts are multiplied by these, by measured number of parts.
 };
 
 // Other numbers of parts have a factor between those of the next fewer and the next more that were measured, on a

@@ -121,7 +121,7 @@ def test_micro_batches_beside_each_other_learn_the_same(tmp_path):
 def test_a_step_under_the_plan_of_its_graph_learns_the_same(tmp_path):
     options = ("--layer", "baseline", "--ep", 2, "--accumulate", 2)
     graph_file, plan_file = tmp_path / "graph.json", tmp_path / "plan.json"
-    told = train(tmp_path, 2, *options, "--capture", graph_file)
+    told = train(tmp_path, 2, *options, "--capture-after", 1, "--capture", graph_file)
     assert "instructions" in told, told
     graph = json.loads(graph_file.read_text())
     del graph["measuredSteps"]
@@ -175,3 +175,5 @@ def test_wrong_options_are_named():
     assert done.returncode != 0 and "found neither --plan nor --planner" in done.stderr, done.stderr
     done = launch(2, "--layer", "baseline", "--overlap", check=False)
     assert done.returncode != 0 and "--overlap: found one micro-batch" in done.stderr, done.stderr
+    done = launch(1, "--layer", "baseline", "--capture-after", 3, check=False)
+    assert done.returncode != 0 and "--capture-after: found no --capture" in done.stderr, done.stderr

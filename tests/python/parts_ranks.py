@@ -258,13 +258,13 @@ def models_of_strangers(world):
         (plain, loss), (model, _) = (model_of(world, kind) for _ in range(2))
         rows = tokens_of(world)
         graph = moeplan.torch.capture(model, rows, loss, world)
-        del graph["measuredSteps"]  # Of exchanges that were fast.
+        del graph["measuredSteps"]  # Exchanges were fast there.
         for one in graph["instructions"]:
             if one["op"] == "ALL_TO_ALL":
                 one["timeS"] = 5e-3
             if "partTimesS" in one:  # Parts that cost nothing, so that the least of what they hide pays.
                 one["partTimesS"] = [one["timeS"] / k for k in range(1, 9)]
-        # What either pass does alone, both at once: the plan of both may leave out what no longer pays.
+        # Both passes at once do what each does alone: the plan of both may leave out what no longer pays.
         ranges, gradients = (planned(world, graph, "--without", left_out) for left_out in ("weight-gradients", "partition"))
         both = {**gradients["rules"]["lancet"], "partitions": ranges["rules"]["lancet"]["partitions"]}
         assert both["partitions"] and both["weightGradients"], (both["partitions"], both["weightGradients"])

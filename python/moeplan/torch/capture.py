@@ -83,7 +83,7 @@ def capture(
     graph = CapturedGraph(written(traced, _Times(traced, operators, seconds, sorted(wanted))))
     if len(steps) > 1:
         own = [{**step.fields, "timeS": {**known, **measured}[step.operator]} for step in steps]
-        graph["measuredSteps"] = world._gather(own)[0]  # Of one session, also where the files of ranks differ.
+        graph["measuredSteps"] = world._gather(own)[0]  # One session's, also where the files of ranks differ.
     graph.timed = len(measured)
     graph.traced = traced
     remember(model, traced)
