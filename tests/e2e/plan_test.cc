@@ -483,7 +483,8 @@ TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
 TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
   const auto of_layout = [](const std::string& layout) { return RunTinyGraph({"--layout", layout}); };
   ExpectRefused(of_layout(R"({"tensorParallel": 3})"), "layout.tensorParallel: found 3, expected a divisor of the 8");
-  ExpectRefused(of_layout(R"({"pipelineParallel": 3})"), "layout.pipelineParallel: found 3, expected");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 3})"), "gpus: found 16, expected a multiple of the 3");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 8})"), "layout.pipelineParallel: found 8, expected");
   ExpectRefused(of_layout(R"({"pipelineParallel": 2, "virtualStages": 2})"),
                 "layout.virtualStages: found 2, expected 1");
   ExpectRefused(RunTinyGraph({"--layout", R"({"pipelineParallel": 2})", "--stage", "2"}),
