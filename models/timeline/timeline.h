@@ -4,8 +4,8 @@
 // it depends on is done. Contention is fluid: while others run, a task progresses at the rate 1/slowdown, where
 // slowdown is the largest that any of them imposes on it. Collectives that want more of a rank's links between nodes
 // than there is (TaskPrice::network_share) divide these max-min fairly: each gets what it wants or an equal part, and
-// is as much slower as it gets less. Without contention an end is exactly the longest path over
-// dependencies and stream order; with it, shorter tasks can end later, because they meet others they would have missed.
+// is as much slower as it gets less. Without contention an end is exactly the longest path over dependencies and stream
+// order; with it, shorter tasks can end later, because they meet others they would have missed.
 #pragma once
 
 #include <span>

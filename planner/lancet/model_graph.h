@@ -22,9 +22,9 @@
 //   pipeline stages      The graph is that of one stage, with the embedding in front of the first and the head behind
 //                        the last. Each pass has one SEND of a micro-batch's rows, or of their gradients, in which as
 //                        many come from the other neighbour, as one-forward-one-backward schedules have it and `step`
-//                        counts it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the last
-//                        stage gets its rows in `received` instead, and the first its gradients in `passed_on.dx`.
-//                        What came in the SEND before takes no time.
+//                        counts it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the
+//                        last stage gets its rows in `received` instead, and the first its gradients in
+//                        `passed_on.dx`. Rows that came in the SEND before take no time.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
 //                        and their gradients reduce-scattered behind the second.
 //

@@ -177,8 +177,7 @@ int StageRanks(const Layout& layout) { return layout.tensor_parallel * layout.co
 
 GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
   const Layout& layout = point.layout;
-  const double ranks = static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.data_parallel *
-                       layout.pipeline_parallel;
+  const double ranks = 1.0 * StageRanks(layout) * layout.pipeline_parallel;
   return {2, ranks > gpus_per_node ? 1 : 2};
 }
 

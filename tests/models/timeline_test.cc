@@ -131,7 +131,7 @@ TEST(TimelineTest, CollectivesDivideTheNetworkEvenly) {
   EXPECT_THAT(ends(1, 1), ElementsAre(DoubleNear(5, 1e-12), DoubleNear(4, 1e-12)));
   // Who wants no more than a half gets it. The other has half of what it wants until 2, and 2 s left.
   EXPECT_THAT(ends(1, 0.5), ElementsAre(DoubleNear(4, 1e-12), DoubleNear(2, 1e-12)));
-  // Where one wants a quarter, the other has the rest: 0.75 of 2 s is done at 2, and 1.5 left.
+  // The other gets what a quarter leaves: it has done 1.5 of its 3 s at 2, and goes on alone.
   EXPECT_THAT(ends(1, 0.25), ElementsAre(DoubleNear(3.5, 1e-12), DoubleNear(2, 1e-12)));
   // There is enough for both, or one crosses nothing.
   EXPECT_THAT(ends(0.5, 0.5), ElementsAre(3, 2));
