@@ -52,6 +52,12 @@ __device__ void StoreAccess(const Access<Element, kCount>& access, Access<Elemen
     __stwb(reinterpret_cast<uint4*>(to), bits);
     return;
   }
+  if constexpr (sizeof(access) == sizeof(uint2)) {
+    uint2 bits;
+    memcpy(&bits, &access, sizeof bits);
+    __stwb(reinterpret_cast<uint2*>(to), bits);
+    return;
+  }
 #endif
   *to = access;
 }

@@ -10,9 +10,17 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// Calls visit(expert, row, first column) for every access of `kCount` columns of "up".
-template <int kCount, typename Visit>
-__device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& launch, Visit visit) {
+// An access of `kCount` columns of "up".
+struct Position {
+  int expert = 0, column = 0;  // The first column.
+  int64_t row = 0;
+};
+
+// Calls load(position, held) for every access, then store(position, held); of several accesses the loads come first, as
+// the compiler moves none past a store.
+template <int kCount, typename Held, typename Load, typename Store>
+__device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& launch, Load load, Store store) {
+  constexpr int kAtOnce = 2;
   // A division for each access would cost as much as what is done with some of its values.
   const int accesses_per_row = args.hidden / kCount;
   const int64_t first = launch.FirstAccess(blockIdx.x, threadIdx.x), stride = launch.AccessStride();
@@ -24,18 +32,43 @@ __device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& laun
     const int64_t rows = RowsOfCell(args.rows.cells, cell), cell_row = args.rows.FirstRowOf(cell);
     int access = first_access;
     int64_t row = first_row;
-#pragma unroll 2
     while (row < rows) {
-      visit(expert, cell_row + row, access * kCount);
-      access += access_stride;
-      row += row_stride;
-      if (access >= accesses_per_row) {
-        access -= accesses_per_row;
-        ++row;
+      Held held[kAtOnce];
+      Position at[kAtOnce];
+      bool is_row[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        at[i] = {expert, access * kCount, cell_row + row};
+        is_row[i] = row < rows;
+        if (is_row[i]) load(at[i], held[i]);
+        access += access_stride;
+        row += row_stride;
+        if (access >= accesses_per_row) {
+          access -= accesses_per_row;
+          ++row;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (is_row[i]) store(at[i], held[i]);
       }
     }
   }
 }
+
+// What a thread has loaded of an access.
+template <typename Element, int kCount>
+struct Loaded {
+  Access<Element, kCount> up, gate_up, gradient;
+
+  __device__ static Access<Element, kCount> From(const Element* from) {
+    return *reinterpret_cast<const Access<Element, kCount>*>(from);
+  }
+  __device__ static void ToValues(const Access<Element, kCount>& access, float (&values)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = ValueOf(access.elements[i]);
+  }
+};
 
 // Whether a function is one of limited values.
 template <typename Function>
@@ -51,12 +84,20 @@ template <typename Function, typename Element, int kCount>
 __global__ void ForwardKernel(const __grid_constant__ ActivationRows args,
                               const __grid_constant__ ActivationBiases biases, Element* out, ItemLaunch launch) {
   constexpr bool kGated = Function::kMatrices == 3;
-  ForEachAccess<kCount>(args, launch, [&](int expert, int64_t row, int column) {
-    auto* const at = reinterpret_cast<Element*>(args.rows.data) + row * (kGated ? 2 : 1) * args.hidden + column;
-    const int64_t bias = static_cast<int64_t>(expert) * args.hidden + column;
+  using Held = Loaded<Element, kCount>;
+  const auto up_of = [&](const Position& position) {
+    return reinterpret_cast<Element*>(args.rows.data) + position.row * (kGated ? 2 : 1) * args.hidden + position.column;
+  };
+  const auto load = [&](const Position& position, Held& held) {
+    held.up = Held::From(up_of(position));
+    if (kGated) held.gate_up = Held::From(up_of(position) + args.hidden);
+  };
+  ForEachAccess<kCount, Held>(args, launch, load, [&](const Position& position, const Held& held) {
+    auto* const at = up_of(position);
+    const int64_t bias = static_cast<int64_t>(position.expert) * args.hidden + position.column;
     float up[kCount], gate_up[kCount] = {}, hidden[kCount];
-    LoadValues(at, up);
-    if (kGated) LoadValues(at + args.hidden, gate_up);
+    Held::ToValues(held.up, up);
+    if (kGated) Held::ToValues(held.gate_up, gate_up);
     if (biases.up != nullptr) {
       AddBias(biases.up, bias, up);
       StoreValues(up, at);
@@ -68,7 +109,7 @@ __global__ void ForwardKernel(const __grid_constant__ ActivationRows args,
       hidden[i] = kLimits<Function> ? Function::Hidden(args.limit.Up(up[i]), args.limit.GateUp(gate_up[i]))
                                     : Function::Hidden(up[i], gate_up[i]);
     }
-    StoreValues(hidden, out + row * args.hidden + column);
+    StoreValues(hidden, out + position.row * args.hidden + position.column);
   });
 }
 
@@ -76,13 +117,22 @@ template <typename Function, typename Element, int kCount>
 __global__ void GradientKernel(const __grid_constant__ ActivationRows args, const Element* out_gradient,
                                Element* in_gradient, ItemLaunch launch) {
   constexpr bool kGated = Function::kMatrices == 3;
-  ForEachAccess<kCount>(args, launch, [&](int, int64_t row, int column) {
-    const int64_t at = row * (kGated ? 2 : 1) * args.hidden + column;
-    const auto* const in = reinterpret_cast<const Element*>(args.rows.data) + at;
+  using Held = Loaded<Element, kCount>;
+  const auto place_of = [&](const Position& position) {
+    return position.row * (kGated ? 2 : 1) * args.hidden + position.column;
+  };
+  const auto load = [&](const Position& position, Held& held) {
+    const auto* const in = reinterpret_cast<const Element*>(args.rows.data) + place_of(position);
+    held.up = Held::From(in);
+    if (kGated) held.gate_up = Held::From(in + args.hidden);
+    held.gradient = Held::From(out_gradient + position.row * args.hidden + position.column);
+  };
+  ForEachAccess<kCount, Held>(args, launch, load, [&](const Position& position, const Held& held) {
+    const int64_t at = place_of(position);
     float up[kCount], gate_up[kCount] = {}, gradient[kCount];
-    LoadValues(in, up);
-    if (kGated) LoadValues(in + args.hidden, gate_up);
-    LoadValues(out_gradient + row * args.hidden + column, gradient);
+    Held::ToValues(held.up, up);
+    if (kGated) Held::ToValues(held.gate_up, gate_up);
+    Held::ToValues(held.gradient, gradient);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       ExpertSlopes<float> slopes;

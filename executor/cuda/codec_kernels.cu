@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kScaleBytes = sizeof(float);
 constexpr int kCachedAccesses = 4;  // Of a thread: the whole row up to 1,024 accesses.
+// Codes of a byte that a thread decodes at a time: a word of them, so that those of a warp lie side by side.
+constexpr int kDecodedCodes = 4;
 
 // Rows of elements beside rows of codes.
 struct CodedRows {
@@ -111,8 +113,23 @@ __global__ void EncodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
 template <typename Element>
 __device__ float Finite(float value) {
   const float largest = sizeof(Element) == 4 ? FLT_MAX : FloatFromBf16(0x7f7f);
+#ifdef __CUDA_ARCH__
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(value), "f"(largest));
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(value), "f"(-largest));
+  return value;
+#else
   const float above = value < -largest ? -largest : value;
   return above > largest ? largest : above;
+#endif
+}
+
+constexpr int kCodesAtOnce = 8;  // Of a thread under way.
+
+template <int kCount>
+__device__ uint32_t CodesAt(const std::byte* codes, int access) {
+  if constexpr (kCount == 1) return reinterpret_cast<const uint8_t*>(codes)[access];
+  static_assert(kCount == 1 || kCount == kDecodedCodes);
+  return reinterpret_cast<const uint32_t*>(codes)[access];
 }
 
 template <typename Code, typename Element, int kCount>
@@ -121,24 +138,30 @@ __global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
     const float scale = *reinterpret_cast<const float*>(rows.CodesOf(row));
     const std::byte* const codes = rows.CodesOf(row) + kScaleBytes;
-#pragma unroll 4
-    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
-      uint8_t own[kCount];
-      if constexpr (kCount == 1) {
-        own[0] = reinterpret_cast<const uint8_t*>(codes)[i];
-      } else {
+    Element* const to = rows.ElementsOf<Element>(row);
+    const int stride = launch.AccessStride();
+    // The compiler moves no load past a store, so those of several accesses come first.
+    for (int first = launch.FirstAccess(threadIdx.x); first < launch.accesses_per_row; first += kCodesAtOnce * stride) {
+      uint32_t held[kCodesAtOnce] = {};
 #pragma unroll
-        for (int j = 0; j < kCount; j += 4) {
-          // One read for its four uses; from four reads the compiler makes four of a byte each.
-          const uint32_t word = reinterpret_cast<const uint32_t*>(codes)[(i * kCount + j) / 4];
-#pragma unroll
-          for (int k = 0; k < 4; ++k) own[j + k] = static_cast<uint8_t>(word >> (8 * k));
-        }
+      for (int j = 0; j < kCodesAtOnce; ++j) {
+        const int i = first + j * stride;
+        if (i < launch.accesses_per_row) held[j] = CodesAt<kCount>(codes, i);
       }
-      float values[kCount];
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) values[j] = Finite<Element>(Code::ValueOf(own[j]) * scale);
-      StoreValues(values, rows.ElementsOf<Element>(row) + i * kCount);
+      for (int j = 0; j < kCodesAtOnce; ++j) {
+        const int i = first + j * stride;
+        if (i >= launch.accesses_per_row) continue;
+        float values[kCount];
+        if constexpr (kCount == 1) {
+          values[0] = Code::ValueOf(static_cast<uint8_t>(held[j]));
+        } else {
+          Code::ValuesOf(held[j], values);
+        }
+#pragma unroll
+        for (float& value : values) value = Finite<Element>(value * scale);
+        StoreValues(values, to + i * kCount);
+      }
     }
   }
 }
@@ -243,9 +266,14 @@ __global__ void CopyRowsKernel(const __grid_constant__ CodedRows rows, bool to_c
 
 template <typename Element, int kCount>
 void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) {
-  const int accesses =
-      codec == Codec::kZfp && kCount == 1 ? (rows.columns + kZfpBlock - 1) / kZfpBlock : rows.columns / kCount;
-  const RowLaunch launch = LaunchOfRows(MostRows(rows.elements.cells), accesses);
+  constexpr int kDecoded = kCount == 1 ? 1 : kDecodedCodes;
+  const bool decodes_bytes = !encodes && (codec == Codec::kFp8 || codec == Codec::kInt8);
+  int accesses = rows.columns / (decodes_bytes ? kDecoded : kCount);
+  if (codec == Codec::kZfp && kCount == 1) accesses = (rows.columns + kZfpBlock - 1) / kZfpBlock;
+  // A thread has four accesses of 16 bytes, or as much of smaller ones.
+  const bool is_small = decodes_bytes && kDecoded < kCount;
+  const RowLaunch launch =
+      LaunchOfRows(MostRows(rows.elements.cells), accesses, kAccessesPerThread * (is_small ? kCount / kDecoded : 1));
   if (launch.blocks == 0) return;
   const auto start = [&](auto* kernel) { Start(kernel, {dim3(launch.blocks), kThreads}, stream, rows, launch); };
   switch (codec) {
@@ -258,10 +286,10 @@ void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) 
       return start(encodes ? EncodeHalfKernel<Bf16Code, Element, kCount> : DecodeHalfKernel<Bf16Code, Element, kCount>);
     case Codec::kFp8:
       return start(encodes ? EncodeScaledKernel<Fp8Code, Element, kCount>
-                           : DecodeScaledKernel<Fp8Code, Element, kCount>);
+                           : DecodeScaledKernel<Fp8Code, Element, kDecoded>);
     case Codec::kInt8:
       return start(encodes ? EncodeScaledKernel<Int8Code, Element, kCount>
-                           : DecodeScaledKernel<Int8Code, Element, kCount>);
+                           : DecodeScaledKernel<Int8Code, Element, kDecoded>);
     case Codec::kZfp: return start(encodes ? EncodeZfpKernel<Element, kCount> : DecodeZfpKernel<Element, kCount>);
   }
 }

@@ -9,7 +9,6 @@ namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kAccessesPerThread = 4;
 
 int64_t Quotient(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
 
@@ -24,9 +23,9 @@ int ElementsPerAccess(int element_bytes, size_t row_bytes, std::initializer_list
   return row_bytes % kAccessBytes == 0 && std::ranges::all_of(rows, is_aligned) ? kAccessBytes / element_bytes : 1;
 }
 
-RowLaunch LaunchOfRows(int64_t rows, int accesses_per_row) {
+RowLaunch LaunchOfRows(int64_t rows, int accesses_per_row, int of_a_thread) {
   if (rows == 0 || accesses_per_row == 0) return {};
-  const int enough = std::max(kWarp, static_cast<int>(Quotient(accesses_per_row, kAccessesPerThread)));
+  const int enough = std::max(kWarp, static_cast<int>(Quotient(accesses_per_row, of_a_thread)));
   const auto threads = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::min(enough, accesses_per_row))));
   const int threads_per_row = std::min(threads, kThreads), rows_per_block = kThreads / threads_per_row;
   return {.blocks = BlocksFor(rows, rows_per_block),

@@ -40,8 +40,9 @@ struct RowLaunch {
   MOEPLAN_HD int FirstAccess(unsigned thread) const { return static_cast<int>(thread) % threads_per_row; }
   MOEPLAN_HD int AccessStride() const { return threads_per_row; }
 };
-// Rows of `accesses_per_row` accesses each, about four of them a thread.
-RowLaunch LaunchOfRows(int64_t rows, int accesses_per_row);
+inline constexpr int kAccessesPerThread = 4;
+// Rows of `accesses_per_row` accesses each, about `of_a_thread` of them a thread.
+RowLaunch LaunchOfRows(int64_t rows, int accesses_per_row, int of_a_thread = kAccessesPerThread);
 // One warp for each of `rows`, whatever its length: for sums over a row.
 RowLaunch LaunchOfWarps(int64_t rows);
 

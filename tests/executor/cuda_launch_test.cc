@@ -50,6 +50,7 @@ TEST(CudaLaunchTest, LongRowsHaveManyThreadsAndShortOnesShareABlock) {
   // 8 KiB are 512 accesses: four each for 128 threads, so two rows a block.
   EXPECT_EQ(LaunchOfRows(10, 512).threads_per_row, 128);
   EXPECT_EQ(LaunchOfRows(10, 512).blocks, 5);
+  EXPECT_EQ(LaunchOfRows(10, 512, /*of_a_thread=*/8).threads_per_row, 64);
   // 40 accesses: no less than a warp.
   EXPECT_EQ(LaunchOfRows(10, 40).threads_per_row, 32);
   // 3 accesses: 4 threads, 64 rows a block.

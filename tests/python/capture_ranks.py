@@ -61,20 +61,21 @@ def of_mixtral(block):
 def model_of(world, kind, width=32, length=16, **best):
     """The model with its blocks replaced, and the loss of its output for the batch's targets."""
     torch.manual_seed(7)
-    targets = torch.randint(0, VOCABULARY, (BATCH, length))
+    targets = torch.randint(0, VOCABULARY, (BATCH, length)).to(world.device)
     if kind == "gpt2_like":
-        model = gpt2_like.LanguageModel(VOCABULARY, width, 4, 2, 2 * width, EXPERTS, length)
+        model = gpt2_like.LanguageModel(VOCABULARY, width, 4, 2, 2 * width, EXPERTS, length).to(world.device)
         plan = plan_of(world, width, 2 * width, length, 1, 2, **best)
         moeplan.torch.replace(model, {gpt2_like.SparseFeedForward: of_gpt2}, plan, world)
         return model, lambda logits: F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
-    model = mixtral_like.Model(mixtral_like.Config(VOCABULARY, width, 2 * width, 2, 4, 2, EXPERTS))
+    model = mixtral_like.Model(mixtral_like.Config(VOCABULARY, width, 2 * width, 2, 4, 2, EXPERTS)).to(world.device)
     plan = plan_of(world, width, 2 * width, length, 2, 3, **best)
     moeplan.torch.replace(model, {mixtral_like.SparseMoeBlock: of_mixtral}, plan, world)
     return model, lambda output: F.cross_entropy(output["logits"].view(-1, VOCABULARY), targets.view(-1))
 
 
 def tokens_of(world, length=16):
-    return torch.randint(0, VOCABULARY, (BATCH, length), generator=torch.Generator().manual_seed(world.rank))
+    tokens = torch.randint(0, VOCABULARY, (BATCH, length), generator=torch.Generator().manual_seed(world.rank))
+    return tokens.to(world.device)
 
 
 def check_graph(graph, model):

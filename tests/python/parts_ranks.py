@@ -41,7 +41,7 @@ class PartedRuns(Runs):
 
     def text(self, seed):
         generator = torch.Generator().manual_seed(100 * seed + self.world.rank)
-        return torch.randint(0, 16, (BATCH, 9), generator=generator)
+        return torch.randint(0, 16, (BATCH, 9), generator=generator).to(self.world.device)
 
     def expect_close(self, seeds=(1, 2), tolerance=1e-5, **how):
         for seed in seeds:

@@ -26,5 +26,10 @@ def test_random_plans(tmp_path):
     run_ranks(tmp_path, 2, "random_plans", program="parts_ranks", gpus_per_node=1, draws=8, seed=seed)
 
 
+@pytest.mark.parametrize("name, arguments", [("with_weight_gradients", {}), ("random_plans", {"draws": 4, "seed": 20261128})])
+def test_passes_under_way_have_memory_of_their_own(tmp_path, name, arguments):
+    run_ranks(tmp_path, 2, name, program="card_memory_ranks", gpus_per_node=1, **arguments)
+
+
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
     run_ranks(tmp_path, 2, "lost_rank", program="parts_ranks", gpus_per_node=1, deadline_s=5)

@@ -48,13 +48,13 @@ class Runs:
         self.models = []
         for _ in range(2):
             torch.manual_seed(3)
-            self.models.append(SmallGpt(lambda i: moeplan.torch.MoELayer(plan, world, seed=i), **model))
+            self.models.append(SmallGpt(lambda i: moeplan.torch.MoELayer(plan, world, seed=i), **model).to(world.device))
         self.plain, self.planned = self.models
         self.answer = answer_of(BESIDE)
 
     def text(self, seed):
         generator = torch.Generator().manual_seed(100 * seed + self.world.rank)
-        return torch.randint(0, 16, (2, 9), generator=generator)
+        return torch.randint(0, 16, (2, 9), generator=generator).to(self.world.device)
 
     def step(self, model, seed, parts=1):
         torch.manual_seed(seed)
@@ -128,7 +128,7 @@ def gradients(world):
 
     # A graph that is gone back through after the end of the context; and one behind an exchange, without it: for the gradient
     # of its input alone, and twice as a whole.
-    h = torch.randn(4, 8, generator=torch.Generator().manual_seed(world.rank), requires_grad=True)
+    h = torch.randn(4, 8, generator=torch.Generator().manual_seed(world.rank)).to(world.device).requires_grad_()
     inputs = []
     for i, model in enumerate(runs.models):
         with moeplan.torch.scheduled(model, runs.answer if i == 1 else answer_of({})):
@@ -201,13 +201,13 @@ def special_models(world):
 
     # Under autocast products wait; the rest comes at once.
     runs = Runs(world)
-    x, seed = runs.text(1), torch.ones(())
+    x, seed = runs.text(1), torch.ones((), device=world.device)
     for model in runs.models:
         model.blocks[1].mlp.register_forward_pre_hook(lambda m, inputs: (inputs[0].float(),))
         model.blocks[3].mlp.register_forward_pre_hook(lambda m, inputs: (inputs[0].float(),))
     for i, model in enumerate(runs.models):
         with moeplan.torch.scheduled(model, runs.answer if i == 1 else answer_of({})):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(world.device.type, dtype=torch.bfloat16):
                 loss = model(x)
             loss.backward(seed)
     for (name, one), (_, other) in zip(runs.plain.named_parameters(), runs.planned.named_parameters()):

@@ -39,7 +39,7 @@ class Attention(nn.Module):
     def forward(self, x):
         batch, length, model = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(later, float("-inf"))
         return self.dropout(self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, model)))
 

@@ -35,5 +35,38 @@ def test_gradients_are_the_jobs(tmp_path):
     run_ranks(tmp_path, 1, "gradients_are_the_jobs", device="cuda")
 
 
+@pytest.mark.parametrize("kind", ["gpt2_like", "mixtral_like"])
+def test_a_strangers_model_is_captured(tmp_path, kind):
+    run_ranks(tmp_path, 2, "computes_the_step", program="capture_ranks", device="cuda", gpus_per_node=2, kind=kind)
+    if "MOEPLAN_BIN" not in os.environ:
+        pytest.skip("MOEPLAN_BIN names no planner")
+    arguments = {"kind": kind, "cache": str(tmp_path / "c.db")}
+    run_ranks(tmp_path, 2, "captured", program="capture_ranks", device="cuda", gpus_per_node=2, **arguments)
+
+
+def test_a_plan_of_a_captured_step_is_run(tmp_path):
+    if "MOEPLAN_BIN" not in os.environ:
+        pytest.skip("MOEPLAN_BIN names no planner")
+    run_ranks(tmp_path, 2, "models_of_strangers", program="parts_ranks", device="cuda", gpus_per_node=1)
+
+
+@pytest.mark.parametrize("name", ["gradients", "special_models", "distributed_data_parallel"])
+def test_weight_gradients_wait(tmp_path, name):
+    run_ranks(tmp_path, 2, name, program="scheduled_ranks", device="cuda", gpus_per_node=1)
+
+
+@pytest.mark.parametrize("name", ["gradients", "with_weight_gradients"])
+def test_ranges_run_in_parts(tmp_path, name):
+    run_ranks(tmp_path, 2, name, program="parts_ranks", device="cuda", gpus_per_node=1)
+
+
+def test_random_ranges_and_weight_gradients(tmp_path):
+    run_ranks(tmp_path, 2, "random_plans", program="parts_ranks", device="cuda", gpus_per_node=1, draws=8, seed=SEED)
+
+
+def test_two_parts_of_a_step_take_turns(tmp_path):
+    run_ranks(tmp_path, 4, "side_by_side", device="cuda", gpus_per_node=2)
+
+
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
     run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase="forward", deadline_s=5, device="cuda")

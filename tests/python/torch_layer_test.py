@@ -7,6 +7,7 @@ from ranks import run_ranks
 
 pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
+
 @pytest.mark.parametrize("ranks, gpus_per_node, draws", [(1, 1, 30), (2, 1, 60), (4, 2, 80)])
 def test_random_plans_equal_plain_pytorch(tmp_path, ranks, gpus_per_node, draws):
     seed = int(os.environ.get("MOEPLAN_TEST_SEED", "20261126"))

@@ -435,7 +435,7 @@ def what_jobs_do(world):
     balanced.run(12)
     loads = sum(balanced.plain(balanced.rows(batch, 12)[0].double())[2] for batch in range(balanced.batches))
     balanced.layer.balance_experts(0.125)
-    expected = before + 0.125 * torch.sign(loads.double().mean() - loads)
+    expected = before.cpu() + 0.125 * torch.sign(loads.double().mean() - loads)
     close(balanced.layer.correction_bias, expected, "the bias of choices")
     balanced.layer.balance_experts(0.125, torch.zeros(4, dtype=torch.int64))
     close(balanced.layer.correction_bias, expected, "even loads")
@@ -506,7 +506,7 @@ class Dropping(torch.nn.Module):
         return x + torch.nn.functional.dropout(self.second(torch.nn.functional.dropout(x, 0.2)), 0.1, inplace=True)
 
     def _middle(self, x):
-        scale = torch.ones(())
+        scale = torch.ones((), device=x.device)
         dist.all_reduce(scale)
         return x + scale * torch.nn.functional.dropout(self.between(self.first(x)), 0.3)
 
@@ -516,8 +516,9 @@ def side_by_side(world):
     import torch.utils.checkpoint  # noqa: F401
 
     both = moeplan.torch.side_by_side
-    models = [Dropping(world), Dropping(world), Dropping(world, defers=True)]
-    rows = [torch.randn(16 - i, 6, generator=torch.Generator().manual_seed(10 * world.rank + i)) for i in range(4)]
+    models = [Dropping(world, defers).to(world.device) for defers in (False, False, True)]
+    seeds = [torch.Generator().manual_seed(10 * world.rank + i) for i in range(4)]
+    rows = [torch.randn(16 - i, 6, generator=seed).to(world.device) for i, seed in enumerate(seeds)]
 
     def loss_of(model, i):
         loss = model(rows[i].requires_grad_()).square().sum()

@@ -278,11 +278,7 @@ class MoELayer(ShardedWeights):
 
     def _reused(self, name: str, like: torch.Tensor) -> torch.Tensor:
         known = self._passes.gradients.setdefault((self.world._stream, name), [])
-        found = next((one for one in known if one.is_free()), None)
-        if found is None:
-            found = Reused(like)
-            known.append(found)
-        return found.tensor
+        return Reused.of(known, lambda: torch.empty_like(like))
 
     def _found(self, names: tuple[str, ...], room: list[torch.Tensor]) -> list[torch.Tensor]:
         """The gradients as autograd takes them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -57,7 +57,7 @@ class Passes:
 
 
 class Reused:
-    """Memory for a gradient on a card, which is that of the next one where nobody else has it any more.
+    """Memory for a gradient on a card, which is that of the next one once nobody else has it any more.
 
     What the library has recorded for a place holds for as long as gradients come to the same place. Work of another stream
     that is only queued is nobody: who reads a gradient there holds it until that is done.
@@ -65,10 +65,19 @@ class Reused:
 
     __slots__ = ("tensor", "_alone")
 
-    def __init__(self, like: torch.Tensor) -> None:
-        self.tensor = torch.empty_like(like)
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
         self._uses()
         self._alone = self._uses()
+
+    @classmethod
+    def of(cls, known: list[Reused], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """The tensor of the first of ``known`` that is free; a new one that joins them where none is."""
+        found = next((one for one in known if one.is_free()), None)
+        if found is None:
+            found = cls(make())
+            known.append(found)
+        return found.tensor.detach()  # Another tensor of that memory, without which it would seem free.
 
     def _uses(self) -> int:
         return int(torch._C._storage_Use_Count(self.tensor.untyped_storage()._cdata))

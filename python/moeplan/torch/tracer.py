@@ -213,7 +213,7 @@ class _Tape:
 
     def refuse_unless_busy(self, function: type) -> None:
         if not self.busy:
-            kind = "activation checkpointing" if "Checkpoint" in function.__name__ else "an autograd.Function"
+            kind = "activation checkpointing" if function.__module__ == "torch.utils.checkpoint" else "an autograd.Function"
             raise mismatch(
                 self._stack[-1] or "model",
                 f"{kind}, {function.__name__}",

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from moeplan import library
 from moeplan.errors import PeerLost, UnavailableHere, mismatch
+from moeplan.torch.passes import Reused
 
 _SIOCGIFADDR = 0x8915
 
@@ -47,7 +48,7 @@ class World:
         self._lane = 0
         self._last_lane = 1  # That of the second of the two parts that ran side by side last.
         self._calls = threading.RLock()
-        self._sums: dict[tuple[int, str, int, torch.Size], torch.Tensor] = {}
+        self._sums: dict[tuple[int, str, int, torch.Size], list[Reused]] = {}
         self._lane_streams: dict[int, torch.cuda.Stream] = {}  # Those of parts that run side by side on a card.
 
     @property
@@ -94,12 +95,10 @@ class World:
 
     def _zeros(self, shape: torch.Size, place: str, lane: int) -> torch.Tensor:
         """Zeros in float that a backward pass on a card adds to. The next one of the lane that asks for the same gets the same
-        memory, so that what the library has recorded for it holds; ``place`` tells tensors of one shape apart."""
-        key = self._stream, place, lane, shape
-        sums = self._sums.get(key)
-        if sums is None:
-            sums = self._sums[key] = torch.empty(shape, dtype=torch.float32, device=self.device)
-        return sums.zero_()
+        memory once this one has let go of it, so that what the library has recorded for it holds; ``place`` tells tensors of
+        one shape apart."""
+        known = self._sums.setdefault((self._stream, place, lane, shape), [])
+        return Reused.of(known, lambda: torch.empty(shape, dtype=torch.float32, device=self.device)).zero_()
 
     def _gather(self, value: Any) -> list[Any]:
         """``value`` of every rank. Collective."""

@@ -16,12 +16,12 @@ void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results) {
       FillElements(elements, type);
       const double bytes =
           kRows * (static_cast<double>(shape.row_bytes()) + EncodedRowBytes(codec, kColumns, shape.element_bytes()));
-      const auto add = [&](const char* verb, const std::function<void()>& run) {
+      const auto add = [&](const char* verb, const std::function<void(cudaStream_t)>& run) {
         results.push_back(OfCopy(StrCat(verb, ".", Name(codec), ".", NameOf(type)), MedianSeconds(run), bytes,
                                  copy_bytes_per_s, kTarget));
       };
-      add("encode", [&] { CheckOk(Encode(codec, shape, rows, codes.data(), nullptr)); });
-      add("decode", [&] { CheckOk(Decode(codec, shape, codes.data(), rows, nullptr)); });
+      add("encode", [&](cudaStream_t stream) { CheckOk(Encode(codec, shape, rows, codes.data(), stream)); });
+      add("decode", [&](cudaStream_t stream) { CheckOk(Decode(codec, shape, codes.data(), rows, stream)); });
     }
   }
 }

@@ -11,7 +11,8 @@ import json
 import statistics
 import sys
 
-WARM_UPS, RUNS = 5, 31
+# As MedianSeconds in timing.cc.
+WARM_UPS, LAUNCHES, MOST_RUNS, LAUNCH_S = 5, 16, 100, 1e-3
 
 # The shapes of row_bench.cc, codec_bench.cc, gate_bench.cc and gemm_bench.cc.
 TOKENS, COLUMNS, EXPERTS, CHOICES = 16384, 4096, 64, 2
@@ -23,18 +24,26 @@ GEMM_INNER, GEMM_COLUMNS, GEMM_EXPERTS = 4096, (2048, 8192), 16
 
 
 def seconds_of(torch, run):
-    """The median of many runs, each between two events, as MedianSeconds in timing.cc."""
+    """The median of launches of a CUDA graph, which are runs in a row; as MedianSeconds in timing.cc."""
+    run()
+    begin, *ends = [torch.cuda.Event(enable_timing=True) for _ in range(LAUNCHES + 1)]
+    begin.record()
     for _ in range(WARM_UPS):
         run()
-    times = []
-    for _ in range(RUNS):
-        begin = torch.cuda.Event(enable_timing=True)
-        end = torch.cuda.Event(enable_timing=True)
-        begin.record()
-        run()
+    ends[0].record()
+    torch.cuda.synchronize()
+    runs = min(max(int(LAUNCH_S * WARM_UPS / (begin.elapsed_time(ends[0]) / 1e3)), 1), MOST_RUNS)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(runs):
+            run()
+    graph.replay()
+    begin.record()
+    for end in ends:
+        graph.replay()
         end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
+    torch.cuda.synchronize()
+    times = [one.elapsed_time(other) / 1e3 / runs for one, other in zip([begin, *ends], ends)]
     return statistics.median(times)
 
 
@@ -162,13 +171,12 @@ def note(text):
     print(f"compare_torch: {text.splitlines()[0]}", file=sys.stderr)
 
 
-def compiled_seconds(torch, function, arguments):
-    """None where it cannot be compiled."""
+def seconds_or_none(torch, run, what):
+    """None where it cannot be compiled, or not be part of a graph."""
     try:
-        compiled = torch.compile(function, dynamic=False)
-        return seconds_of(torch, lambda: compiled(*arguments))
-    except Exception as error:  # Whatever a compiler throws, the eager time stands.
-        note(f"torch.compile: {type(error).__name__}: {error}")
+        return seconds_of(torch, run)
+    except Exception as error:  # Whatever a compiler throws, the other form's time stands.
+        note(f"{what}: {type(error).__name__}: {error}")
         return None
 
 
@@ -180,12 +188,15 @@ def compare(torch, triton, ours):
         if name not in ours:
             note(f"{name}: not in the benchmark's results")
             continue
-        eager_s = seconds_of(torch, lambda: function(*arguments))
+        eager_s = seconds_or_none(torch, lambda: function(*arguments), name)
         compiled_s = None
         if triton and not name.startswith(("experts.", "one_product.")):
             torch._dynamo.reset()
-            compiled_s = compiled_seconds(torch, function, arguments)
-        torch_s = min(eager_s, compiled_s or eager_s)
+            compiled = torch.compile(function, dynamic=False)
+            compiled_s = seconds_or_none(torch, lambda: compiled(*arguments), f"{name}, compiled")
+        if eager_s is None and compiled_s is None:
+            continue
+        torch_s = min(seconds for seconds in (eager_s, compiled_s) if seconds is not None)
         results.append({"name": name, "timeS": ours[name], "torchS": eager_s, "torchCompiledS": compiled_s,
                         "ratio": ours[name] / torch_s, "slower": ours[name] > torch_s})
     return results

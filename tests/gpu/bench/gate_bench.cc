@@ -40,8 +40,8 @@ Measured MeasureRoute(const std::string& name, const GateShape& shape, int token
   const double bytes =
       static_cast<double>(tokens) * shape.experts * sizeof(float) + static_cast<double>(Routing::Bytes(pairs));
   const float* const correction = shape.router.correction_bias ? correction_bias.As<float>() : nullptr;
-  return OfCopy(name, MedianSeconds([&] { CheckOk(Route(shape, correction, args, at, nullptr)); }), bytes,
-                copy_bytes_per_s, kTarget);
+  return OfCopy(name, MedianSeconds([&](cudaStream_t stream) { CheckOk(Route(shape, correction, args, at, stream)); }),
+                bytes, copy_bytes_per_s, kTarget);
 }
 
 // The gradient of the gate of a layer with 4,096 tokens, whose three products (logits anew, tokens, weights) are as
@@ -80,8 +80,8 @@ Measured MeasureGradient(const std::string& name, GateShape shape, GroupedGemm& 
                            .scale = static_cast<float>(shape.router.weight_scale)};
   const GateGradientScratch at = GateGradientScratch::At(scratch.data(), shape, rows);
   return {.name = name,
-          .seconds = MedianSeconds([&] {
-            CheckOk(GateGradient(shape, rule, losses, {.weight = weight.As<float>()}, args, at, gemm, nullptr));
+          .seconds = MedianSeconds([&](cudaStream_t stream) {
+            CheckOk(GateGradient(shape, rule, losses, {.weight = weight.As<float>()}, args, at, gemm, stream));
           }),
           .flops = 3 * 2.0 * kTokens * kModelDim * experts};
 }
@@ -109,8 +109,9 @@ void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
     rows.data = input.data();
     const GateScratch scratch = GateScratch::At(scratch_memory.data(), shape, rows);
     results.push_back({.name = StrCat("gate_logits.", experts, "_experts"),
-                       .seconds = MedianSeconds(
-                           [&] { CheckOk(GateLogits(shape, {.weight = weight.As<float>()}, rows, scratch, nullptr)); }),
+                       .seconds = MedianSeconds([&](cudaStream_t stream) {
+                         CheckOk(GateLogits(shape, {.weight = weight.As<float>()}, rows, scratch, stream));
+                       }),
                        .flops = 2.0 * kLogitTokens * kColumns * experts});
   }
   for (const int tokens : {4096, 16384}) {

@@ -47,7 +47,7 @@ void MeasureGemm(std::vector<Measured>& results) {
                               .rows = rows[i]});
           first += rows[i];
         }
-        return MedianSeconds([&] { CheckOk(gemm->Multiply(shape, products, nullptr)); });
+        return MedianSeconds([&](cudaStream_t stream) { CheckOk(gemm->Multiply(shape, products, stream)); });
       };
       const std::string of = StrCat(columns, "_columns.", tokens_of_expert);
       const double one = seconds_of({tokens}), flops = 2.0 * tokens * kInner * columns;

@@ -30,7 +30,7 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
   const RowShape shape = {.type = type, .columns = kColumns};
   const double row = static_cast<double>(shape.row_bytes());
   const BenchMemory tokens(kTokens * shape.row_bytes()), slots(kSlots * shape.row_bytes()),
-      other(kSlots * shape.row_bytes());
+      other(kSlots * shape.row_bytes()), third(kSlots * shape.row_bytes());
   const BenchMemory routing_memory(Routing::Bytes(kSlots)), places(kSlots * sizeof(int32_t)),
       sources(kSlots * sizeof(int32_t));
   const BenchMemory gradient(kSlots * sizeof(float));
@@ -47,34 +47,35 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
                                .sources = sources.As<int32_t>(),
                                .tokens = tokens.data(),
                                .slots = placed};
-  const auto find = [&](int32_t* sources) {
-    CheckOk(FindPlaces(pairs, placed, address, places.As<int32_t>(), sources, nullptr));
+  const auto find = [&](int32_t* sources, cudaStream_t stream) {
+    CheckOk(FindPlaces(pairs, placed, address, places.As<int32_t>(), sources, stream));
   };
-  const auto add = [&](const char* name, double moved_rows, double target, const std::function<void()>& run) {
+  const auto add = [&](const char* name, double moved_rows, double target,
+                       const std::function<void(cudaStream_t)>& run) {
     results.push_back(
         OfCopy(StrCat(name, ".", NameOf(type)), MedianSeconds(run), moved_rows * row, copy_bytes_per_s, target));
   };
 
   // A token is read once and written to each of its slots; combine the other way round.
-  add("dispatch", kTokens + kSlots, kTarget, [&] {
-    find(sources.As<int32_t>());
-    CheckOk(ScatterRows(rows, /*weighted=*/false, nullptr));
+  add("dispatch", kTokens + kSlots, kTarget, [&](cudaStream_t stream) {
+    find(sources.As<int32_t>(), stream);
+    CheckOk(ScatterRows(rows, /*weighted=*/false, stream));
   });
-  add("combine_gradient", kTokens + kSlots, kTarget, [&] {
-    find(sources.As<int32_t>());
-    CheckOk(ScatterRows(rows, /*weighted=*/true, nullptr));
+  add("combine_gradient", kTokens + kSlots, kTarget, [&](cudaStream_t stream) {
+    find(sources.As<int32_t>(), stream);
+    CheckOk(ScatterRows(rows, /*weighted=*/true, stream));
   });
-  add("combine", kTokens + kSlots, kTarget, [&] {
-    find(nullptr);
-    CheckOk(GatherRows(rows, /*weighted=*/true, /*addend=*/nullptr, nullptr));
+  add("combine", kTokens + kSlots, kTarget, [&](cudaStream_t stream) {
+    find(nullptr, stream);
+    CheckOk(GatherRows(rows, /*weighted=*/true, /*addend=*/nullptr, stream));
   });
-  add("dispatch_gradient", kTokens + kSlots, kTarget, [&] {
-    find(nullptr);
-    CheckOk(GatherRows(rows, /*weighted=*/false, /*addend=*/nullptr, nullptr));
+  add("dispatch_gradient", kTokens + kSlots, kTarget, [&](cudaStream_t stream) {
+    find(nullptr, stream);
+    CheckOk(GatherRows(rows, /*weighted=*/false, /*addend=*/nullptr, stream));
   });
-  add("routing_gradient", kTokens + kSlots, 0, [&] {
-    find(nullptr);
-    CheckOk(RoutingGradient(rows, gradient.As<float>(), nullptr));
+  add("routing_gradient", kTokens + kSlots, 0, [&](cudaStream_t stream) {
+    find(nullptr, stream);
+    CheckOk(RoutingGradient(rows, gradient.As<float>(), stream));
   });
 
   std::vector<CellPair> copied, summed;
@@ -91,10 +92,11 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
   first.Fill(first_pairs);
   PlacedRows out = placed;
   out.data = other.data();
-  add("copy_cells", 2.0 * kSlots, kTarget,
-      [&] { CheckOk(CopyCells(shape, placed, out, copied_pairs.As<CellPair>(), kExperts, nullptr)); });
-  add("sum_cells", 1.25 * kSlots, 0, [&] {
-    CheckOk(SumCells(shape, placed, out, {summed_pairs.As<CellPair>(), first.As<int32_t>(), kExperts / 4}, nullptr));
+  add("copy_cells", 2.0 * kSlots, kTarget, [&](cudaStream_t stream) {
+    CheckOk(CopyCells(shape, placed, out, copied_pairs.As<CellPair>(), kExperts, stream));
+  });
+  add("sum_cells", 1.25 * kSlots, 0, [&](cudaStream_t stream) {
+    CheckOk(SumCells(shape, placed, out, {summed_pairs.As<CellPair>(), first.As<int32_t>(), kExperts / 4}, stream));
   });
 
   std::vector<CellPair> experts;
@@ -108,10 +110,10 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
                                  .cells = copied_pairs.As<CellPair>(),
                                  .count = kExperts};
     const double kept = kSlots, hidden = gated ? kSlots / 2.0 : kSlots;
-    add(gated ? "swiglu" : "gelu", kept + hidden, 0, [&] { CheckOk(Activate(args, {}, other.data(), nullptr)); });
+    add(gated ? "swiglu" : "gelu", kept + hidden, 0,
+        [&](cudaStream_t stream) { CheckOk(Activate(args, {}, other.data(), stream)); });
     add(gated ? "swiglu_gradient" : "gelu_gradient", 2 * kept + hidden, 0,
-        [&] { CheckOk(ActivationGradient(args, other.data(), slots.data(), nullptr)); });
-    FillElements(slots, type);
+        [&](cudaStream_t stream) { CheckOk(ActivationGradient(args, other.data(), third.data(), stream)); });
   }
 }
 

@@ -11,6 +11,41 @@ namespace {
 
 void Check(cudaError_t error, const char* what) { CheckOk(StatusOf(error, what)); }
 
+class BenchStream {
+ public:
+  BenchStream() { Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  BenchStream(const BenchStream&) = delete;
+  BenchStream& operator=(const BenchStream&) = delete;
+  ~BenchStream() { cudaStreamDestroy(stream_); }
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// Of launches that are queued one behind the other, after some that do not count.
+double MedianOfLaunches(const BenchStream& stream, const std::function<void()>& launch) {
+  constexpr int kWarmUps = 5, kLaunches = 16;
+  std::vector<cudaEvent_t> events(kLaunches + 1);
+  for (cudaEvent_t& event : events) Check(cudaEventCreate(&event), "cudaEventCreate");
+  for (int i = 0; i < kWarmUps; ++i) launch();
+  for (cudaEvent_t event : events) {
+    Check(cudaEventRecord(event, stream.get()), "cudaEventRecord");
+    if (event != events.back()) launch();
+  }
+  Check(cudaStreamSynchronize(stream.get()), "what was measured");
+  std::vector<double> seconds;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, events[i], events[i + 1]), "cudaEventElapsedTime");
+    seconds.push_back(milliseconds / 1e3);
+  }
+  for (cudaEvent_t event : events) Check(cudaEventDestroy(event), "cudaEventDestroy");
+  std::ranges::nth_element(seconds, seconds.begin() + kLaunches / 2);
+  return seconds[kLaunches / 2];
+}
+
 }  // namespace
 
 void CheckOk(const Status& status) {
@@ -34,26 +69,28 @@ void BenchMemory::FillBytes(const std::byte* pattern, size_t pattern_bytes) cons
   }
 }
 
-double MedianSeconds(const std::function<void()>& run) {
-  constexpr int kWarmUps = 5, kRuns = 31;
-  cudaEvent_t start, end;
-  Check(cudaEventCreate(&start), "cudaEventCreate");
-  Check(cudaEventCreate(&end), "cudaEventCreate");
-  for (int i = 0; i < kWarmUps; ++i) run();
-  std::vector<double> seconds;
-  for (int i = 0; i < kRuns; ++i) {
-    Check(cudaEventRecord(start), "cudaEventRecord");
-    run();
-    Check(cudaEventRecord(end), "cudaEventRecord");
-    Check(cudaEventSynchronize(end), "what was measured");
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, start, end), "cudaEventElapsedTime");
-    seconds.push_back(milliseconds / 1e3);
-  }
-  Check(cudaEventDestroy(start), "cudaEventDestroy");
-  Check(cudaEventDestroy(end), "cudaEventDestroy");
-  std::ranges::nth_element(seconds, seconds.begin() + kRuns / 2);
-  return seconds[kRuns / 2];
+double MedianSeconds(const std::function<void(cudaStream_t)>& run) {
+  constexpr int kMostRuns = 100;
+  constexpr double kSecondsOfLaunch = 1e-3;
+  const double queued = MedianSecondsQueued(run);
+  const int runs = std::clamp(static_cast<int>(kSecondsOfLaunch / queued), 1, kMostRuns);
+  const BenchStream stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t launched;
+  Check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  for (int i = 0; i < runs; ++i) run(stream.get());
+  Check(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+  Check(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
+  const double seconds =
+      MedianOfLaunches(stream, [&] { Check(cudaGraphLaunch(launched, stream.get()), "cudaGraphLaunch"); });
+  Check(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
+  Check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  return seconds / runs;
+}
+
+double MedianSecondsQueued(const std::function<void(cudaStream_t)>& run) {
+  const BenchStream stream;
+  return MedianOfLaunches(stream, [&] { run(stream.get()); });
 }
 
 }  // namespace moeplan::executor::cuda

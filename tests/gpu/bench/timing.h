@@ -40,9 +40,12 @@ class BenchMemory {
   size_t bytes_;
 };
 
-// The median of many runs, after some that do not count, each between two events. Buffers are to be several times the
-// second-level cache.
-double MedianSeconds(const std::function<void()>& run);
+// The seconds of one run on a busy card: runs in a row are a CUDA graph, as tasks of a layer are, and the graph is
+// launched again and again; the median of the launches. So neither the host's launches count nor the card's way out of
+// idleness, which takes longer than a small kernel. Buffers are to be several times the second-level cache.
+double MedianSeconds(const std::function<void(cudaStream_t)>& run);
+// The same of runs that are queued on a stream one behind the other.
+double MedianSecondsQueued(const std::function<void(cudaStream_t)>& run);
 
 struct Measured {
   std::string name;

@@ -40,6 +40,7 @@ struct cublasLtMatmulAlgo_t {
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
+  size_t workspaceSize = 0;
 };
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
