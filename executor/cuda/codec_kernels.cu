@@ -123,12 +123,10 @@ __device__ float Finite(float value) {
 #endif
 }
 
-constexpr int kCodesAtOnce = 8;  // Of a thread under way.
-
 template <int kCount>
 __device__ uint32_t CodesAt(const std::byte* codes, int access) {
-  if constexpr (kCount == 1) return reinterpret_cast<const uint8_t*>(codes)[access];
   static_assert(kCount == 1 || kCount == kDecodedCodes);
+  if constexpr (kCount == 1) return reinterpret_cast<const uint8_t*>(codes)[access];
   return reinterpret_cast<const uint32_t*>(codes)[access];
 }
 
@@ -139,17 +137,18 @@ __global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
     const float scale = *reinterpret_cast<const float*>(rows.CodesOf(row));
     const std::byte* const codes = rows.CodesOf(row) + kScaleBytes;
     Element* const to = rows.ElementsOf<Element>(row);
+    constexpr int kAtOnce = 8;
     const int stride = launch.AccessStride();
-    // The compiler moves no load past a store, so those of several accesses come first.
-    for (int first = launch.FirstAccess(threadIdx.x); first < launch.accesses_per_row; first += kCodesAtOnce * stride) {
-      uint32_t held[kCodesAtOnce] = {};
+    // The compiler moves no load past a store, so the loads of several accesses come first.
+    for (int first = launch.FirstAccess(threadIdx.x); first < launch.accesses_per_row; first += kAtOnce * stride) {
+      uint32_t held[kAtOnce] = {};
 #pragma unroll
-      for (int j = 0; j < kCodesAtOnce; ++j) {
+      for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * stride;
         if (i < launch.accesses_per_row) held[j] = CodesAt<kCount>(codes, i);
       }
 #pragma unroll
-      for (int j = 0; j < kCodesAtOnce; ++j) {
+      for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * stride;
         if (i >= launch.accesses_per_row) continue;
         float values[kCount];
@@ -270,7 +269,7 @@ void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) 
   const bool decodes_bytes = !encodes && (codec == Codec::kFp8 || codec == Codec::kInt8);
   int accesses = rows.columns / (decodes_bytes ? kDecoded : kCount);
   if (codec == Codec::kZfp && kCount == 1) accesses = (rows.columns + kZfpBlock - 1) / kZfpBlock;
-  // A thread has four accesses of 16 bytes, or as much of smaller ones.
+  // Where an access is a word of codes, a thread has as many of them as bring it to what it stores of other codecs.
   const bool is_small = decodes_bytes && kDecoded < kCount;
   const RowLaunch launch =
       LaunchOfRows(MostRows(rows.elements.cells), accesses, kAccessesPerThread * (is_small ? kCount / kDecoded : 1));

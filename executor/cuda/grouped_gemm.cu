@@ -2,16 +2,10 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
-#include <array>
-#include <functional>
 #include <map>
-#include <memory>
-#include <set>
 #include <utility>
 
 #include "executor/cuda/errors.h"
-#include "executor/cuda/side_streams.h"
 #include "executor/host/elements.h"
 
 namespace moeplan::executor::cuda {
@@ -61,13 +55,6 @@ using MatrixLayout = Destroyed<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDest
 using MatmulDescription = Destroyed<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
 using Preference = Destroyed<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
 
-// Whether several products are added to one result.
-bool MeetInOneResult(std::span<const Product> products) {
-  std::set<const std::byte*> results;
-  return std::ranges::any_of(
-      products, [&](const Product& product) { return product.rows > 0 && !results.insert(product.c).second; });
-}
-
 class CublasGemm final : public GroupedGemm {
  public:
   CublasGemm() = default;
@@ -82,36 +69,11 @@ class CublasGemm final : public GroupedGemm {
 
   Status Multiply(const ProductShape& shape, std::span<const Product> products, cudaStream_t stream) override {
     if (shape.inner == 0 || shape.columns == 0) return OkStatus();
-    std::vector<ProductBatch> batches = BatchesOf(shape, products);
-    if (batches.size() < 2 || MeetInOneResult(products)) {
-      for (const ProductBatch& batch : batches) RETURN_IF_ERROR(MultiplyBatch(shape, batch, stream));
-      return OkStatus();
-    }
-    return MultiplySideBySide(shape, batches, stream);
+    for (const ProductBatch& batch : BatchesOf(shape, products)) RETURN_IF_ERROR(MultiplyBatch(shape, batch, stream));
+    return OkStatus();
   }
 
  private:
-  // Products of few rows fill no card alone. The longest come first, each to the lane that has the least to do.
-  Status MultiplySideBySide(const ProductShape& shape, std::vector<ProductBatch>& batches, cudaStream_t stream) {
-    std::unique_ptr<SideStreams>& streams = side_streams_[stream];
-    if (streams == nullptr) {
-      auto made = std::make_unique<SideStreams>(stream);
-      RETURN_IF_ERROR(made->Init());
-      streams = std::move(made);
-    }
-    const auto rows_of = [](const ProductBatch& batch) { return int64_t{batch.first.rows} * batch.count; };
-    std::ranges::stable_sort(batches, std::greater<>(), rows_of);
-    const int lanes = std::min(SideStreams::kLanes, static_cast<int>(batches.size()));
-    std::array<int64_t, SideStreams::kLanes> rows = {};
-    RETURN_IF_ERROR(streams->Fork(lanes));
-    for (const ProductBatch& batch : batches) {
-      const auto lane = std::ranges::min_element(rows.begin(), rows.begin() + lanes) - rows.begin();
-      rows[lane] += rows_of(batch);
-      RETURN_IF_ERROR(MultiplyBatch(shape, batch, (*streams)[static_cast<int>(lane)]));
-    }
-    return streams->Join(lanes);
-  }
-
   Status MultiplyBatch(const ProductShape& shape, const ProductBatch& batch, cudaStream_t stream) {
     const Product& product = batch.first;
     const BlasShape blas = ShapeFor(shape, product.rows);
@@ -130,7 +92,7 @@ class CublasGemm final : public GroupedGemm {
     }
     ASSIGN_OR_RETURN(const cublasLtMatmulHeuristicResult_t chosen,
                      ChooseAlgorithm(batch, description, first, second, result));
-    void* workspace = nullptr;  // Most algorithms need none.
+    void* workspace = nullptr;
     if (chosen.workspaceSize > 0) {
       ASSIGN_OR_RETURN(workspace, WorkspaceOf(stream));
     }
@@ -209,7 +171,6 @@ class CublasGemm final : public GroupedGemm {
 
   cublasLtHandle_t lt_ = nullptr;
   std::map<cudaStream_t, void*> workspaces_;
-  std::map<cudaStream_t, std::unique_ptr<SideStreams>> side_streams_;  // By the caller's stream.
 };
 
 }  // namespace

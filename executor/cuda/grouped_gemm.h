@@ -1,7 +1,7 @@
 // The matrix products of experts: many at once, each with its own number of rows, of which there may be none.
 //
-// Each batch of them (product_batches.h) is a call of cuBLASLt, several of them side by side; experts that have as many
-// rows each are one batch. cublasGemmGroupedBatchedEx took 1.1 to 2.4 times as long as a call for each on an H100
+// Each batch of them (product_batches.h) is a call of cuBLASLt, one after the other; experts that have as many rows
+// each are one batch. cublasGemmGroupedBatchedEx took 1.1 to 2.4 times as long as a call for each on an H100
 // (docs/gpu/README.md), and takes lists of sizes from host memory, of which nothing says what becomes in a graph.
 //
 // Row-major. BF16 or FP32 elements, accumulated in float, never in TF32.

@@ -51,6 +51,9 @@ __device__ void ScatterTokens(const TokensAndSlots& rows, const RowLaunch& launc
   const float* const weights = rows.pairs.routing.weight + rows.pairs.FirstPair();
   for (int64_t row = launch.FirstRow(block, threadIdx.x); row < rows.pairs.Rows(); row += launch.RowStride()) {
     const int32_t* const places = rows.places + row * choices;
+    bool is_placed = false;
+    for (int choice = 0; choice < choices; ++choice) is_placed |= places[choice] >= 0;
+    if (!is_placed) continue;
     const auto* const from = reinterpret_cast<const Access<Element, kCount>*>(tokens + row * columns);
     const int stride = launch.AccessStride();
     for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += kAtOnce * stride) {

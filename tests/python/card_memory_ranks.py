@@ -7,7 +7,7 @@ pass gets which memory, and when.
 import ctypes
 
 import torch
-from parts_ranks import gradients, random_plans, with_weight_gradients  # noqa: F401
+from parts_ranks import random_plans, with_weight_gradients  # noqa: F401
 
 from moeplan import library
 from moeplan.torch.layer import MoELayer

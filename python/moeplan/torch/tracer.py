@@ -213,7 +213,8 @@ class _Tape:
 
     def refuse_unless_busy(self, function: type) -> None:
         if not self.busy:
-            kind = "activation checkpointing" if function.__module__ == "torch.utils.checkpoint" else "an autograd.Function"
+            checkpoints = "Checkpoint" in function.__name__ or function.__module__ == "torch.utils.checkpoint"
+            kind = "activation checkpointing" if checkpoints else "an autograd.Function"
             raise mismatch(
                 self._stack[-1] or "model",
                 f"{kind}, {function.__name__}",

@@ -23,28 +23,30 @@ LOGIT_BYTES = 128 * 1024 * 1024
 GEMM_INNER, GEMM_COLUMNS, GEMM_EXPERTS = 4096, (2048, 8192), 16
 
 
-def seconds_of(torch, run):
-    """The median of launches of a CUDA graph, which are runs in a row; as MedianSeconds in timing.cc."""
-    run()
-    begin, *ends = [torch.cuda.Event(enable_timing=True) for _ in range(LAUNCHES + 1)]
-    begin.record()
-    for _ in range(WARM_UPS):
-        run()
-    ends[0].record()
-    torch.cuda.synchronize()
-    runs = min(max(int(LAUNCH_S * WARM_UPS / (begin.elapsed_time(ends[0]) / 1e3)), 1), MOST_RUNS)
+def seconds_of(torch, run, in_graph):
+    """The median of launches in a row: of a CUDA graph, which is many runs, or of a run. As MedianSeconds and
+    MedianSecondsQueued in timing.cc."""
+    seconds = median_of_launches(torch, run)
+    if not in_graph:
+        return seconds
+    runs = min(max(int(LAUNCH_S / seconds), 1), MOST_RUNS)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(runs):
             run()
-    graph.replay()
-    begin.record()
-    for end in ends:
-        graph.replay()
-        end.record()
+    return median_of_launches(torch, graph.replay) / runs
+
+
+def median_of_launches(torch, launch):
+    for _ in range(WARM_UPS):
+        launch()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(LAUNCHES + 1)]
+    for event in events:
+        event.record()
+        if event is not events[-1]:
+            launch()
     torch.cuda.synchronize()
-    times = [one.elapsed_time(other) / 1e3 / runs for one, other in zip([begin, *ends], ends)]
-    return statistics.median(times)
+    return statistics.median(one.elapsed_time(other) / 1e3 for one, other in zip(events, events[1:]))
 
 
 def row_operations(torch, dtype, suffix):
@@ -171,10 +173,10 @@ def note(text):
     print(f"compare_torch: {text.splitlines()[0]}", file=sys.stderr)
 
 
-def seconds_or_none(torch, run, what):
+def seconds_or_none(torch, run, in_graph, what):
     """None where it cannot be compiled, or not be part of a graph."""
     try:
-        return seconds_of(torch, run)
+        return seconds_of(torch, run, in_graph)
     except Exception as error:  # Whatever a compiler throws, the other form's time stands.
         note(f"{what}: {type(error).__name__}: {error}")
         return None
@@ -188,15 +190,19 @@ def compare(torch, triton, ours):
         if name not in ours:
             note(f"{name}: not in the benchmark's results")
             continue
-        eager_s = seconds_or_none(torch, lambda: function(*arguments), name)
+        function(*arguments)  # Raises what is wrong with it, beside which nothing but a graph may fail.
+        is_product = name.startswith(("experts.", "one_product."))
+        eager_s = seconds_or_none(torch, lambda: function(*arguments), not is_product, name)
         compiled_s = None
-        if triton and not name.startswith(("experts.", "one_product.")):
+        if triton and not is_product:
             torch._dynamo.reset()
             compiled = torch.compile(function, dynamic=False)
-            compiled_s = seconds_or_none(torch, lambda: compiled(*arguments), f"{name}, compiled")
-        if eager_s is None and compiled_s is None:
+            compiled_s = seconds_or_none(torch, lambda: compiled(*arguments), True, f"{name}, compiled")
+        found = [seconds for seconds in (eager_s, compiled_s) if seconds is not None]
+        if not found:
+            results.append({"name": name, "timeS": ours[name], "torch": "no time: see the log"})
             continue
-        torch_s = min(seconds for seconds in (eager_s, compiled_s) if seconds is not None)
+        torch_s = min(found)
         results.append({"name": name, "timeS": ours[name], "torchS": eager_s, "torchCompiledS": compiled_s,
                         "ratio": ours[name] / torch_s, "slower": ours[name] > torch_s})
     return results

@@ -138,12 +138,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
   return CUBLAS_STATUS_SUCCESS;
 }
+// Some products ask for room.
+static size_t RoomFor(const MatrixOnCpu& result) { return result.columns % 2 == 1 ? 256 : 0; }
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t result, cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
   const uint32_t* const bytes = preference->alignments;
-  *found = {{bytes[0], bytes[1], std::min(bytes[2], bytes[3])}};
+  *found = {{bytes[0], bytes[1], std::min(bytes[2], bytes[3])}, RoomFor(*result)};
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -152,7 +155,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                               cublasLtMatrixLayout_t first_layout, const void* second,
                               cublasLtMatrixLayout_t second_layout, const void* beta, const void* added,
                               cublasLtMatrixLayout_t, void* result, cublasLtMatrixLayout_t result_layout,
-                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* room, size_t room_bytes,
+                              cudaStream_t stream) {
+  if (room_bytes < RoomFor(*result_layout) || (room == nullptr && room_bytes > 0)) return CUBLAS_STATUS_INVALID_VALUE;
   const Gemm gemm = {
       .first = {Writable(first), *first_layout, description->operations[0]},
       .second = {Writable(second), *second_layout, description->operations[1]},

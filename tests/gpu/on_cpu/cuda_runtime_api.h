@@ -9,7 +9,6 @@
 #include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
 using cudaStream_t = struct CudaStreamOnCpu*;
-using cudaEvent_t = struct CudaEventOnCpu*;
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 
@@ -17,14 +16,6 @@ inline const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuc
 inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
-inline cudaError_t cudaStreamGetPriority(cudaStream_t, int*) { return cudaSuccess; }
-inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t*, unsigned, int) { return cudaSuccess; }
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   std::memset(to, value, bytes);
   return cudaSuccess;
