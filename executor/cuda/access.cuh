@@ -80,10 +80,19 @@ __device__ void CopyAccesses(const Taken* from, Taken* to, int64_t first, int64_
 }
 
 template <int kCount, typename Element>
-__device__ void LoadValues(const Element* from, float (&values)[kCount]) {
-  const auto access = *reinterpret_cast<const Access<Element, kCount>*>(from);
+__device__ Access<Element, kCount> LoadAccess(const Element* from) {
+  return *reinterpret_cast<const Access<Element, kCount>*>(from);
+}
+
+template <int kCount, typename Element>
+__device__ void ToValues(const Access<Element, kCount>& access, float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values[i] = ValueOf(access.elements[i]);
+}
+
+template <int kCount, typename Element>
+__device__ void LoadValues(const Element* from, float (&values)[kCount]) {
+  ToValues(LoadAccess<kCount>(from), values);
 }
 
 template <int kCount, typename Element>

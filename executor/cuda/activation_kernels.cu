@@ -10,7 +10,7 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// An access of `kCount` columns of "up".
+// The place of an access of several columns of "up".
 struct Position {
   int expert = 0, column = 0;  // The first column.
   int64_t row = 0;
@@ -56,18 +56,10 @@ __device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& laun
   }
 }
 
-// What a thread has loaded of an access.
+// A thread keeps the elements of an access here until it stores what becomes of them.
 template <typename Element, int kCount>
 struct Loaded {
   Access<Element, kCount> up, gate_up, gradient;
-
-  __device__ static Access<Element, kCount> From(const Element* from) {
-    return *reinterpret_cast<const Access<Element, kCount>*>(from);
-  }
-  __device__ static void ToValues(const Access<Element, kCount>& access, float (&values)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = ValueOf(access.elements[i]);
-  }
 };
 
 // Whether a function is one of limited values.
@@ -89,15 +81,15 @@ __global__ void ForwardKernel(const __grid_constant__ ActivationRows args,
     return reinterpret_cast<Element*>(args.rows.data) + position.row * (kGated ? 2 : 1) * args.hidden + position.column;
   };
   const auto load = [&](const Position& position, Held& held) {
-    held.up = Held::From(up_of(position));
-    if (kGated) held.gate_up = Held::From(up_of(position) + args.hidden);
+    held.up = LoadAccess<kCount>(up_of(position));
+    if (kGated) held.gate_up = LoadAccess<kCount>(up_of(position) + args.hidden);
   };
   ForEachAccess<kCount, Held>(args, launch, load, [&](const Position& position, const Held& held) {
     auto* const at = up_of(position);
     const int64_t bias = static_cast<int64_t>(position.expert) * args.hidden + position.column;
     float up[kCount], gate_up[kCount] = {}, hidden[kCount];
-    Held::ToValues(held.up, up);
-    if (kGated) Held::ToValues(held.gate_up, gate_up);
+    ToValues(held.up, up);
+    if (kGated) ToValues(held.gate_up, gate_up);
     if (biases.up != nullptr) {
       AddBias(biases.up, bias, up);
       StoreValues(up, at);
@@ -123,16 +115,16 @@ __global__ void GradientKernel(const __grid_constant__ ActivationRows args, cons
   };
   const auto load = [&](const Position& position, Held& held) {
     const auto* const in = reinterpret_cast<const Element*>(args.rows.data) + place_of(position);
-    held.up = Held::From(in);
-    if (kGated) held.gate_up = Held::From(in + args.hidden);
-    held.gradient = Held::From(out_gradient + position.row * args.hidden + position.column);
+    held.up = LoadAccess<kCount>(in);
+    if (kGated) held.gate_up = LoadAccess<kCount>(in + args.hidden);
+    held.gradient = LoadAccess<kCount>(out_gradient + position.row * args.hidden + position.column);
   };
   ForEachAccess<kCount, Held>(args, launch, load, [&](const Position& position, const Held& held) {
     const int64_t at = place_of(position);
     float up[kCount], gate_up[kCount] = {}, gradient[kCount];
-    Held::ToValues(held.up, up);
-    if (kGated) Held::ToValues(held.gate_up, gate_up);
-    Held::ToValues(held.gradient, gradient);
+    ToValues(held.up, up);
+    if (kGated) ToValues(held.gate_up, gate_up);
+    ToValues(held.gradient, gradient);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       ExpertSlopes<float> slopes;

@@ -267,12 +267,12 @@ template <typename Element, int kCount>
 void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) {
   constexpr int kDecoded = kCount == 1 ? 1 : kDecodedCodes;
   const bool decodes_bytes = !encodes && (codec == Codec::kFp8 || codec == Codec::kInt8);
-  int accesses = rows.columns / (decodes_bytes ? kDecoded : kCount);
+  const int elements = decodes_bytes ? kDecoded : kCount;  // Of an access.
+  int accesses = rows.columns / elements;
   if (codec == Codec::kZfp && kCount == 1) accesses = (rows.columns + kZfpBlock - 1) / kZfpBlock;
-  // Where an access is a word of codes, a thread has as many of them as bring it to what it stores of other codecs.
-  const bool is_small = decodes_bytes && kDecoded < kCount;
+  // A thread stores as many elements of all codecs, so it has more of the accesses that are small.
   const RowLaunch launch =
-      LaunchOfRows(MostRows(rows.elements.cells), accesses, kAccessesPerThread * (is_small ? kCount / kDecoded : 1));
+      LaunchOfRows(MostRows(rows.elements.cells), accesses, kAccessesPerThread * kCount / elements);
   if (launch.blocks == 0) return;
   const auto start = [&](auto* kernel) { Start(kernel, {dim3(launch.blocks), kThreads}, stream, rows, launch); };
   switch (codec) {

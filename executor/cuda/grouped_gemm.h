@@ -17,8 +17,8 @@
 
 namespace moeplan::executor::cuda {
 
-// One per device, driven by its thread; keeps cuBLASLt's handle, and room for its work on each stream that it has been
-// called for. May be captured.
+// One per device, driven by its thread; keeps cuBLASLt's handle, and room for its work on each stream whose products
+// have asked for any. May be captured.
 class GroupedGemm {
  public:
   static StatusOr<std::unique_ptr<GroupedGemm>> Make();

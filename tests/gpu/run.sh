@@ -175,6 +175,14 @@ checked() {
   fi
 }
 
+# The command, packed or of a build here; nothing where there is none.
+find_moeplan() {
+  local found
+  for found in "$programs/moeplan" "$PWD/build/bin/moeplan" "$PWD/build-dev/bin/moeplan"; do
+    [[ ! -x "$found" ]] || { printf '%s' "$found"; return; }
+  done
+}
+
 for stage in ${stages//,/ }; do
   case "$stage" in
     smoke)
@@ -207,7 +215,11 @@ for stage in ${stages//,/ }; do
       elif [[ ! -f "$package/moeplan/libmoeplan_gpu.so" ]]; then
         left_out job 'no Python package with libmoeplan_gpu.so here, packed or in build/ or build-dev/'
       else
-        job=(env "PYTHONPATH=$package" "MOEPLAN_LIBRARY=$package/moeplan/libmoeplan_gpu.so" python3 -B)
+        job=(env "PYTHONPATH=$package" "MOEPLAN_LIBRARY=$package/moeplan/libmoeplan_gpu.so")
+        # Plans of captured steps are the command's; without it the tests of those are skipped, and say so.
+        moeplan="$(find_moeplan)"
+        [[ -z "$moeplan" ]] || job+=("MOEPLAN_BIN=$moeplan")
+        job+=(python3 -B)
         part job.tests "${job[@]}" tests/python/run.py tests/python/torch_card_test.py
         if python3 -c 'import transformers' 2> /dev/null; then
           part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k 'transformers and cuda'
@@ -221,9 +233,8 @@ for stage in ${stages//,/ }; do
       part samples bash -c 'to "$@"' to "${out%.json}.samples.json" "$programs/gpu_samples"
       ;;
     step)
-      moeplan="$programs/moeplan"
-      for build in build build-dev; do [[ -x "$moeplan" ]] || moeplan="$PWD/$build/bin/moeplan"; done
-      if [[ ! -x "$moeplan" ]]; then
+      moeplan="$(find_moeplan)"
+      if [[ -z "$moeplan" ]]; then
         left_out step 'no moeplan here, packed or in build/ or build-dev/'
         continue
       fi

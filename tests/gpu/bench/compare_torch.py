@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 
-# As MedianSeconds in timing.cc.
+# timing.cc has the same numbers.
 WARM_UPS, LAUNCHES, MOST_RUNS, LAUNCH_S = 5, 16, 100, 1e-3
 
 # The shapes of row_bench.cc, codec_bench.cc, gate_bench.cc and gemm_bench.cc.

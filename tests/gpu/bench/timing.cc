@@ -24,7 +24,7 @@ class BenchStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Of launches that are queued one behind the other, after some that do not count.
+// The median over launches that are queued one behind the other, after some that do not count.
 double MedianOfLaunches(const BenchStream& stream, const std::function<void()>& launch) {
   constexpr int kWarmUps = 5, kLaunches = 16;
   std::vector<cudaEvent_t> events(kLaunches + 1);
