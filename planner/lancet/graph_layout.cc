@@ -31,11 +31,6 @@ Status CheckFills(const Layout& layout, int gpus) {
 }  // namespace
 
 Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
-  if (request.recompute != Recompute::kNone) {
-    return Bad("recompute", request.recompute == Recompute::kFull ? "FULL" : "SELECTIVE",
-               "NONE: a graph computes nothing again");
-  }
-  if (request.attention != AttentionKernel::kFlash) return Bad("attention", "STORED", "FLASH");
   if (request.context_exchange != ContextExchange::kKeysValues && layout.context_parallel > 1) {
     return Bad("contextExchange", "ALL_TO_ALL", "KEYS_VALUES");
   }
@@ -43,7 +38,6 @@ Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
     return Bad("dispatcher", std::string(Name(request.dispatcher)), "ALL_TO_ALL");
   }
   if (request.precision != Precision::kBf16) return Bad("precision", NameOf(request.precision), "BF16");
-  if (request.next_tokens != 0) return Bad("mtpLayers", StrCat(request.next_tokens), "0");
   if (request.overlaps_tensor) {
     return Bad("overlapTensorParallel", "true", "false: a graph exchanges rows before or after products");
   }
@@ -53,9 +47,6 @@ Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
 
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
-  if (request.virtual_stages != 1) {
-    return Bad("virtualStages", StrCat(request.virtual_stages), "1: a graph is of one stage in one piece");
-  }
   RETURN_IF_ERROR(CheckGraphHas(request, question.layout));
   RETURN_IF_ERROR(CheckFills(question.layout, request.gpus));
   ModelGraphOptions options;
@@ -66,7 +57,13 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.tensor_parallel = question.layout.tensor_parallel;
   options.context_parallel = question.layout.context_parallel;
   options.pipeline_parallel = question.layout.pipeline_parallel;
+  options.virtual_stages = request.virtual_stages;
   options.stages = request.stages;
+  options.recompute = request.recompute;
+  options.recompute_modules = request.recompute_modules;
+  options.recompute_layers = request.recompute_layers;
+  options.attention = request.attention;
+  options.next_tokens = request.next_tokens;
   options.horizontal_contexts = question.horizontal_contexts;
   options.sequence_parallel = request.sequence_parallel;
   options.gpus = request.gpus;

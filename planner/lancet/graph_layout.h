@@ -1,8 +1,9 @@
 // Turns a layout as `step` reads it, or a row of `layout`, into the options of the training graph of one of its ranks.
 //
-// A graph is one micro-batch of a step. Degrees, micro-batch, ZeRO, sequence parallelism, gradients' precision,
-// capacity and where contexts lie are taken over. What runs beside what, and how a MoE layer is cut, is for a plan of
-// the graph to say, so `schedule`, `plan`, `overlapGradients` and `overlapSharedExperts` are not read. Pure.
+// A graph is one micro-batch of a step. Degrees, micro-batch, stages, ZeRO, sequence parallelism, gradients' precision,
+// capacity, recomputation, stored scores, further tokens and where contexts lie are taken over. What runs beside what,
+// and how a MoE layer is cut, is for a plan of the graph to say, so `schedule`, `plan`, `overlapGradients` and
+// `overlapSharedExperts` are not read. Pure.
 #pragma once
 
 #include "models/layout/step_answer.h"
@@ -11,12 +12,12 @@
 
 namespace moeplan::planner {
 
-// OK where graphs have what the layout has, apart from virtual stages, which GraphOfRun has one by one. kInvalidInput
-// as GraphOptionsOf's.
+// OK where graphs have what the layout has. kInvalidInput as GraphOptionsOf's.
 Status CheckGraphHas(const LayoutRequest& request, const Layout& layout);
 
 // kInvalidInput, naming the field, what was found and what was expected: the layout has what a graph does not, such as
-// virtual stages, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's to check.
+// another dispatcher than the all-to-all, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's
+// to check.
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question);
 
 }  // namespace moeplan::planner

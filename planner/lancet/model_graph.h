@@ -25,6 +25,13 @@
 //                        counts it: `passed_on` behind the forward pass and `received.dx` behind the backward one; the
 //                        last stage gets its rows in `received` instead, and the first its gradients in
 //                        `passed_on.dx`. Rows that came in the SEND before take no time.
+//   virtual stages       The graph is that of one of them; its SENDs are those of a stage.
+//   recomputation        What is not kept is computed again in the backward pass (`.recomputed`): a layer as a whole
+//   and
+//                        a part that selective recomputation calls a module when the way back reaches it, norms and
+//                        latent projections when something reads them.
+//   further tokens       Layers that predict them (MTP) stand in front of the head, each with an embedding, a head and
+//                        a loss of its own that have the model's weights.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
 //                        and their gradients reduce-scattered behind the second.
 //
@@ -48,6 +55,7 @@
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
+#include "planner/lancet/graph/transformer.h"
 #include "planner/lancet/paper_plan.h"
 #include "planner/layout/layout_space.h"
 
@@ -62,8 +70,14 @@ struct ModelGraphOptions {
   int tensor_parallel = 1;
   int context_parallel = 1;
   int pipeline_parallel = 1;
-  std::vector<int> stages;   // Layers of each pipeline stage, in order; empty: as even as possible.
-  std::optional<int> stage;  // Whose graph it is, from 0; absent: the one on whose way a micro-batch is longest.
+  int virtual_stages = 1;    // Of each rank of a pipeline.
+  std::vector<int> stages;   // Layers of each virtual stage, in pipeline order; empty: as even as possible.
+  std::optional<int> stage;  // Virtual stage whose graph it is, from 0; absent: where a micro-batch's way is longest.
+  Recompute recompute = Recompute::kNone;
+  RecomputeModules recompute_modules;  // As LayoutRequest has them, and the next three.
+  int recompute_layers = 0;
+  AttentionKernel attention = AttentionKernel::kFlash;
+  int next_tokens = 0;
   // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
   std::optional<bool> horizontal_contexts;
   bool sequence_parallel = true;  // Between blocks each tensor-parallel rank has its part of the rows alone.
@@ -93,16 +107,6 @@ struct ModelGraphOptions {
 // measures them. What was extrapolated or taken as free goes to `notes`. The graph passes ValidateTrainingGraph.
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
                                         const Profile& profile, PriceNotes& notes);
-
-// A run of a model's layers, which is what a virtual stage of a pipeline has.
-struct LayerRun {
-  int first = 0, count = 0;
-  bool embeds = true;    // The embedding is in front of it; else rows come from the stage before.
-  bool predicts = true;  // The head and the loss are behind it; else gradients come from the stage after.
-};
-
-// The instruction of the forward pass behind which the backward pass begins: the loss, or the stage after.
-const char* LastOfForward(const LayerRun& run);
 
 // The graph of one micro-batch on its way through such a run and back, as `step` counts one: what a step does once is
 // not in it (sums of gradients, the optimizer), and what `step` counts by itself takes no time. The latter are weights

@@ -1,0 +1,449 @@
+#include "planner/lancet/graph/transformer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "models/step/layer_work.h"
+#include "models/text.h"
+#include "planner/layout/stages.h"
+
+namespace moeplan::planner {
+namespace {
+
+constexpr const char* kLoss = "loss";
+constexpr const char* kPassedOn = "passed_on";
+
+// Says what a layer consists of.
+struct LayerKind {
+  bool has_experts = false;
+  int window = 0;         // That its attention sees; 0: all.
+  bool sees_all = false;  // Of an encoder, whose mask hides nothing.
+};
+
+class Builder {
+ public:
+  Builder(const Transformer& of, Tape tape)
+      : request_(of.request),
+        model_(request_.model),
+        layout_(of.point.layout),
+        tape_(std::move(tape)),
+        slice_(SliceOf(request_, of.point)),
+        tensor_group_(ShapeOf(Group::kTensor, layout_, of.gpus_per_node)),
+        expert_group_(of.expert_group),
+        context_group_(ContextGroup(of.point, of.gpus_per_node)),
+        context_stride_(ContextStride(of.point)),
+        neighbours_(NeighbourStages(of.point, of.gpus_per_node)) {}
+
+  std::vector<Instruction> Build(const LayerRun& run) {
+    std::string memory;  // What the encoder gives.
+    std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding")
+                               : Received(/*passes_on=*/!run.predicts);
+    for (int i = run.first; i < run.first + run.count; ++i) {
+      if (i > 0 && i == model_.encoder_layers) {
+        memory = Norm("encoder_norm", x);
+        x = Embed("embedding");
+      }
+      const std::string name = StrCat("layer", i, ".");
+      tape_.StartPart(name);
+      x = Layer(name, KindOf(i), IsRecomputed(i - run.first), x, memory);
+    }
+    if (!run.predicts) {
+      PassOn(x, /*receives=*/!run.embeds);
+      return tape_.Finish();
+    }
+    PredictNextTokens(run, x);
+    tape_.StartPart("head.");
+    Predict("", x, /*counts_weights=*/request_.next_tokens == 0);
+    return tape_.Finish();
+  }
+
+ private:
+  // What is added while it lives is computed again together, unless a checkpoint around it says so already.
+  class Checkpoint {
+   public:
+    Checkpoint(Builder& builder, bool is_one) : builder_(builder), begins_(is_one && builder.checkpoint_ == 0) {
+      if (begins_) builder_.checkpoint_ = ++builder_.groups_;
+    }
+    ~Checkpoint() {
+      if (begins_) builder_.checkpoint_ = 0;
+    }
+    Checkpoint(const Checkpoint&) = delete;
+    Checkpoint& operator=(const Checkpoint&) = delete;
+
+   private:
+    Builder& builder_;
+    const bool begins_;
+  };
+
+  std::string Add(Step step) {
+    if (checkpoint_ != 0) {
+      step.again = Recomputed{.work = step.work, .op = step.op, .group = checkpoint_};
+    } else if (!step.again) {
+      step.again = SelectedAgain(step);
+    }
+    return tape_.Add(std::move(step));
+  }
+  // The part of a step that selective recomputation names by itself, if any.
+  std::optional<Recomputed> SelectedAgain(const Step& step) {
+    const BlockWork& all = step.work.block;
+    const auto is_selected = [&](const auto& work) { return work.module && SelectsAgain(request_, *work.module); };
+    BlockWork again;
+    std::ranges::copy_if(all.linears, std::back_inserter(again.linears), is_selected);
+    std::ranges::copy_if(all.moved, std::back_inserter(again.moved), is_selected);
+    const bool is_output = !again.linears.empty() || !again.moved.empty();
+    if (all.attention && SelectsAgain(request_, RecomputeModule::kCoreAttention)) again.attention = all.attention;
+    if (!is_output && !again.attention) return std::nullopt;
+    return Recomputed{.work = {.block = std::move(again)}, .op = step.op, .group = ++groups_, .is_output = is_output};
+  }
+  // Experts' activation, which is inside their instruction.
+  Recomputed ActivationAgain() {
+    const double rows = model_.top_k * std::max(1.0, request_.capacity_factor) * GatedTokens();
+    const MovedWork activation =
+        ActivationWork(rows, model_.expert_hidden_dim, model_.ffn_matrices(), request_.bytes_per_element);
+    return {.work = Moved({activation}), .op = InstructionOp::kElementwise, .group = ++groups_};
+  }
+
+  int ExpertRanks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
+  static StepWork Moved(std::vector<MovedWork> moved) { return {.block = {.moved = std::move(moved)}}; }
+  static std::vector<MovedWork> Only(const BlockWork& block, Kernel kernel) {
+    std::vector<MovedWork> only;
+    std::ranges::copy_if(block.moved, std::back_inserter(only),
+                         [kernel](const MovedWork& moved) { return moved.kernel == kernel; });
+    return only;
+  }
+  static constexpr double kLossBytes = 4, kSentBytes = 1;  // What stays of rows that were sent is that they were.
+  double RowBytes(double features) const { return slice_.tokens * features * request_.bytes_per_element; }
+  // Rows of the model's dimension: those that a tensor-parallel group holds, those of a rank between blocks, and those
+  // that a rank's gate sees.
+  double AllXBytes() const { return RowBytes(model_.model_dim); }
+  double XBytes() const { return slice_.own_tokens() * model_.model_dim * request_.bytes_per_element; }
+  double GatedTokens() const { return slice_.tokens / slice_.tensor_parallel; }
+  double GatedXBytes() const { return GatedTokens() * model_.model_dim * request_.bytes_per_element; }
+  // Of each token and choice an expert, a slot and a weight.
+  double PairBytes() const { return GatedTokens() * model_.top_k * (2 * sizeof(int32_t) + sizeof(float)); }
+
+  bool SharesLayers() const { return slice_.tensor_parallel > 1; }
+  Exchange OverTensor(std::optional<InstructionOp> forward, std::optional<InstructionOp> backward) const {
+    return {.forward = forward, .backward = backward, .group = tensor_group_, .bytes = AllXBytes(), .stride = 1};
+  }
+  std::string Exchanged(const std::string& id, const std::string& x, const Exchange& exchange, double output_bytes) {
+    const InstructionOp op = exchange.forward.value_or(InstructionOp::kOther);
+    return Add({id, op, {x}, {.exchange = exchange}, {output_bytes}});
+  }
+  // Returns all rows, for products whose columns are cut. Gradients of the rows are then sums over the ranks.
+  std::string AllRows(const std::string& id, const std::string& x) {
+    if (!SharesLayers()) return x;
+    if (!slice_.sequence_parallel) {
+      return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllReduce), AllXBytes());
+    }
+    Exchange exchange = OverTensor(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
+    exchange.again = true;
+    return Exchanged(id, x, exchange, AllXBytes());
+  }
+  // Sums rows over the ranks, each of which has some of the terms, and returns all rows or a rank's own.
+  std::string Summed(const std::string& id, const std::string& y) {
+    if (!SharesLayers()) return y;
+    return Exchanged(id, y,
+                     slice_.sequence_parallel ? OverTensor(InstructionOp::kReduceScatter, InstructionOp::kAllGather)
+                                              : OverTensor(InstructionOp::kAllReduce, std::nullopt),
+                     XBytes());
+  }
+
+  std::string Embed(const std::string& id) {
+    tape_.StartPart(id + ".");
+    return Embedded(id, /*counts_weights=*/true);
+  }
+  std::string Embedded(const std::string& id, bool counts_weights) {
+    const double parameters = 1.0 * model_.vocab * model_.model_dim / slice_.tensor_parallel;
+    const std::string x = Add({id,
+                               InstructionOp::kOther,
+                               {"tokens"},
+                               {.block = EmbeddingWork(model_, slice_)},
+                               {AllXBytes()},
+                               /*weights=*/true,
+                               counts_weights ? parameters : 0});
+    return Summed(id + "_sum", x);
+  }
+  // A SEND of the rows between blocks, on the ways on which it is one.
+  std::string BetweenStages(const std::string& id, const std::string& x, bool forward, bool backward,
+                            double output_bytes) {
+    const auto sends = [](bool does) { return does ? std::optional(InstructionOp::kSend) : std::nullopt; };
+    const Exchange exchange = {.forward = sends(forward),
+                               .backward = sends(backward),
+                               .group = neighbours_,
+                               .bytes = XBytes(),
+                               .stride = StageRanks(layout_),
+                               .between_stages = true};
+    return Exchanged(id, x, exchange, output_bytes);
+  }
+  // Rows of the stage before, to which their gradients go. They came while others were passed on, but to the last
+  // stage, which passes none on.
+  std::string Received(bool passes_on) {
+    tape_.StartPart("received.");
+    return BetweenStages("received", "stage_before", !passes_on, true, XBytes());
+  }
+  // Rows to the stage after. Their gradients come while others go to the stage before, but to the first stage, which
+  // has none before it.
+  void PassOn(const std::string& x, bool receives) {
+    tape_.StartPart("passed_on.");
+    BetweenStages(kPassedOn, x, true, !receives, kSentBytes);
+  }
+  std::string Norm(const std::string& id, const std::string& x) {
+    return Add({id,
+                InstructionOp::kLayerNorm,
+                {x},
+                Moved(Only(AroundExpertsWork(model_, slice_), Kernel::kNorm)),
+                {XBytes()}});
+  }
+  std::string Linears(const std::string& id, const std::string& x, std::vector<LinearWork> linears,
+                      bool counts_weights = true) {
+    double features = 0, parameters = 0;
+    for (const LinearWork& linear : linears) {
+      features += linear.out_features;
+      parameters += 1.0 * linear.in_features * linear.out_features;
+    }
+    return Add({id,
+                InstructionOp::kMatmul,
+                {x},
+                {.block = {.linears = std::move(linears)}},
+                {RowBytes(features)},
+                /*weights=*/true,
+                counts_weights ? parameters : 0});
+  }
+  LinearWork Linear(double in_features, double out_features) const {
+    return {.rows = slice_.tokens,
+            .in_features = static_cast<int>(in_features),
+            .out_features = static_cast<int>(out_features)};
+  }
+  // Reads all of `inputs` and writes one, and the same of their gradients.
+  std::string Sum(const std::string& id, Tensors inputs) {
+    const double bytes = XBytes() * (static_cast<double>(inputs.size()) + 1);
+    const MovedWork sum = {.kernel = Kernel::kResidual, .forward_bytes = bytes, .backward_bytes = bytes};
+    return Add({id, InstructionOp::kElementwise, std::move(inputs), Moved({sum}), {XBytes()}});
+  }
+
+  LayerKind KindOf(int i) const {
+    const bool windowed = !model_.windowed_layer.empty() && model_.windowed_layer[i];
+    return {.has_experts = model_.moe_layer[i],
+            .window = windowed ? model_.window : 0,
+            .sees_all = i < model_.encoder_layers};
+  }
+  // Whether full recomputation computes the virtual stage's i-th layer again.
+  bool IsRecomputed(int i) const {
+    if (request_.recompute != Recompute::kFull) return false;
+    return request_.recompute_layers == 0 || i < request_.recompute_layers;
+  }
+
+  std::string Layer(const std::string& name, const LayerKind& kind, bool is_recomputed, const std::string& x,
+                    const std::string& memory = "") {
+    const Checkpoint layer(*this, is_recomputed);
+    std::string y = Attention(name, Norm(name + "norm1", x), kind);
+    y = Sum(name + "add1", {x, y});
+    if (!memory.empty()) {
+      y = Sum(name + "add_cross", {y, CrossAttention(name + "cross_", Norm(name + "cross_norm", y), memory)});
+    }
+    const std::string normed = Norm(name + "norm2", y);
+    Tensors parts = kind.has_experts ? Experts(name, normed) : Tensors{DenseNetwork(name, normed)};
+    parts.insert(parts.begin(), y);
+    return Sum(name + "add2", parts);
+  }
+  std::string DenseNetwork(const std::string& name, const std::string& x) {
+    const Checkpoint network(*this, SelectsAgain(request_, RecomputeModule::kMlp));
+    return Network(name, x, DenseBlockWork(model_, slice_));
+  }
+
+  // Layers behind the model's, each of which predicts one token further: of the row before it and the next token's,
+  // side by side, a product makes one (DeepSeek-V3 §2.2). Embedding and head have the model's weights, which are
+  // counted where their last gradient is made.
+  void PredictNextTokens(const LayerRun& run, std::string x) {
+    LayerKind kind = KindOf(model_.layers() - 1);
+    kind.window = 0;
+    const BlockWork join = JoinWork(model_, slice_);
+    for (int i = 0; i < request_.next_tokens; ++i) {
+      const std::string name = StrCat("next", i + 1, ".");
+      tape_.StartPart(name);
+      const std::string token = Embedded(name + "embedding", /*counts_weights=*/i == 0 && !run.embeds);
+      const std::string pair = Add({name + "pair",
+                                    InstructionOp::kElementwise,
+                                    {Norm(name + "norm_row", x), Norm(name + "norm_token", token)},
+                                    Moved(Only(join, Kernel::kDeviceCopy)),
+                                    {2 * XBytes()}});
+      x = Summed(name + "join_sum", Linears(name + "join", AllRows(name + "join_in", pair), join.linears));
+      x = Layer(name, kind, IsRecomputed(i), x);
+      Predict(name, x, /*counts_weights=*/i == 0);
+    }
+  }
+  // The last norm, the product with the vocabulary, and the loss.
+  void Predict(const std::string& name, const std::string& x, bool counts_weights) {
+    const BlockWork head = HeadWork(model_, slice_);
+    const std::string normed = Norm(name + "norm", x);
+    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed), head.linears, counts_weights);
+    Add({name + kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
+  }
+
+  // Projections, what turns queries and keys by their position, scores and values, and the last projection, as
+  // `layout` and `step` count them.
+  std::string Attention(const std::string& name, const std::string& x, const LayerKind& kind) {
+    RankSlice slice = slice_;
+    slice.window = kind.window;
+    BlockWork block = AttentionBlockWork(model_, slice);
+    // A mask that hides nothing leaves no block out.
+    if (kind.sees_all) block.attention->flops *= 2;
+    const LinearWork out = block.linears.back();
+    block.linears.pop_back();
+    std::string read = Linears(name + "qkv", AllRows(name + "qkv_in", x), block.linears);
+    std::vector<MovedWork> turned = block.moved;
+    turned.erase(turned.begin());  // The norm before attention, which is an instruction of its own.
+    std::erase_if(turned, [](const MovedWork& moved) {
+      return moved.kernel == Kernel::kResidual || moved.kernel == Kernel::kActivation;
+    });
+    double read_features = 0;
+    for (const LinearWork& linear : block.linears) read_features += linear.out_features;
+    read = Add(
+        {name + "rotary", InstructionOp::kElementwise, {read}, Moved(std::move(turned)), {RowBytes(read_features)}});
+    Tensors attended = {read};
+    if (layout_.context_parallel > 1) attended.push_back(OtherContexts(name + "contexts", read));
+    const std::string y =
+        Add({name + "attention",
+             InstructionOp::kAttention,
+             std::move(attended),
+             StepWork{.block = {.attention = block.attention, .moved = Only(block, Kernel::kActivation)}},
+             {RowBytes(out.in_features)}});
+    return Summed(name + "out_sum", Linears(name + "out", y, {out}));
+  }
+  // Returns the keys and values of all contexts.
+  std::string OtherContexts(const std::string& id, const std::string& read) {
+    const double bytes = layout_.context_parallel * PassedBytes(model_, slice_);
+    return Exchanged(id, read,
+                     {.forward = InstructionOp::kAllGather,
+                      .backward = InstructionOp::kReduceScatter,
+                      .group = context_group_,
+                      .bytes = bytes,
+                      .stride = context_stride_,
+                      .again = true},
+                     bytes);
+  }
+
+  // To the encoder's output, every token of which each token sees.
+  std::string CrossAttention(const std::string& name, const std::string& x, const std::string& memory) {
+    AttentionWork attention = *AttentionBlockWork(model_, slice_).attention;
+    attention.flops *= 2;
+    const double all_heads = 1.0 * model_.heads * model_.head_dim;
+    const Tensors read = {
+        Linears(name + "q", x, {Linear(model_.model_dim, all_heads)}),
+        Linears(name + "kv", memory, {Linear(model_.model_dim, 2.0 * model_.kv_heads * model_.head_dim)})};
+    const std::string y = Add({name + "attention",
+                               InstructionOp::kAttention,
+                               read,
+                               {.block = {.attention = attention}},
+                               {RowBytes(all_heads)}});
+    return Linears(name + "out", y, {Linear(all_heads, model_.model_dim)});
+  }
+
+  std::string Network(const std::string& name, const std::string& x, const BlockWork& block) {
+    const std::string up = Linears(name + "up", AllRows(name + "up_in", x), {block.linears.front()});
+    const std::string activated = Add({name + "activation",
+                                       InstructionOp::kElementwise,
+                                       {up},
+                                       Moved(Only(block, Kernel::kActivation)),
+                                       {RowBytes(block.linears.back().in_features)}});
+    return Summed(name + "down_sum", Linears(name + "down", activated, {block.linears.back()}));
+  }
+
+  // A rank that has all rows gates a part of them, gets the gradients of the others back, and then all rows of what the
+  // ranks combined.
+  std::string GatedRows(const std::string& id, const std::string& x) {
+    if (!SharesLayers() || slice_.sequence_parallel) return x;
+    return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllGather), GatedXBytes());
+  }
+  std::string CombinedRows(const std::string& id, const std::string& y) {
+    if (!SharesLayers() || slice_.sequence_parallel) return y;
+    return Exchanged(id, y, OverTensor(InstructionOp::kAllGather, std::nullopt), XBytes());
+  }
+  // Each rank's gate sees its own rows alone, so its gradient is summed, in FP32 as schedules of layers have it.
+  std::optional<Exchange> GateSum() const {
+    if (!SharesLayers()) return std::nullopt;
+    Exchange sum = OverTensor(InstructionOp::kAllReduce, std::nullopt);
+    sum.bytes = 1.0 * sizeof(float) * model_.model_dim * model_.experts;
+    return sum;
+  }
+
+  std::string SharedExpert(const std::string& name, const std::string& x) {
+    const Checkpoint expert(*this, SelectsAgain(request_, RecomputeModule::kSharedExperts));
+    return Network(name, x, SharedExpertWork(model_, slice_));
+  }
+
+  // The experts' output, and the shared expert's, which is computed while tokens are on their way.
+  Tensors Experts(const std::string& name, const std::string& normed) {
+    const double slots = model_.top_k * request_.capacity_factor * GatedTokens();
+    const double bytes = slots * model_.model_dim * request_.bytes_per_element;
+    const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
+    // To all parts of the experts.
+    const double sent_bytes = layout_.expert_sharding_parallel * bytes;
+    const Exchange exchange = {.forward = InstructionOp::kAllToAll,
+                               .backward = InstructionOp::kAllToAll,
+                               .group = expert_group_,
+                               .bytes = sent_bytes};
+    StepWork dispatches = kernel(Kernel::kPermute, bytes), combines = dispatches;
+    if (layout_.expert_sharding_parallel > 1) {
+      combines.shards_bytes = dispatches.shards_bytes = sent_bytes;
+      dispatches.shards_side = Side::kInputGradient;
+    }
+    const Checkpoint layer(*this, SelectsAgain(request_, RecomputeModule::kMoe));
+    const std::string x = GatedRows(name + "slice", normed);
+    const std::string gate = Add({name + "gate",
+                                  InstructionOp::kGate,
+                                  {x},
+                                  kernel(Kernel::kGate, GatedXBytes()),
+                                  {PairBytes()},
+                                  /*weights=*/true,
+                                  1.0 * model_.model_dim * model_.experts,
+                                  GateSum()});
+    // Its second output says where each slot came from and with what weight, which combine reads.
+    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, dispatches, {bytes, PairBytes()}};
+    const std::string sources = Tape::OutputOf(dispatch, 1);
+    const std::string sent = Add(dispatch);
+    const std::string got = Exchanged(name + "all_to_all1", sent, exchange, sent_bytes);
+    Tensors outputs;
+    if (model_.shared_hidden_dim > 0) outputs = {SharedExpert(name + "shared_", normed)};
+    const double local_experts = 1.0 * model_.experts / ExpertRanks();
+    const StepWork experts = kernel(Kernel::kExpertGemm, 2 * slots * ExpertParameters(model_));
+    Step product = {name + "experts",
+                    InstructionOp::kExpert,
+                    {got},
+                    experts,
+                    {sent_bytes},
+                    /*weights=*/true,
+                    local_experts * ExpertParameters(model_)};
+    if (SelectsAgain(request_, RecomputeModule::kMoeAct)) product.again = ActivationAgain();
+    const std::string made = Add(std::move(product));
+    const std::string returned = Exchanged(name + "all_to_all2", made, exchange, sent_bytes);
+    const std::string combined =
+        Add({name + "combine", InstructionOp::kCombine, {returned, sources}, combines, {GatedXBytes()}});
+    outputs.push_back(CombinedRows(name + "whole", combined));
+    return outputs;
+  }
+
+  const LayoutRequest& request_;
+  const ModelConfig& model_;
+  const Layout& layout_;
+  Tape tape_;
+  const RankSlice slice_;
+  const GroupShape tensor_group_, expert_group_, context_group_;
+  const int context_stride_;
+  const GroupShape neighbours_;
+  int checkpoint_ = 0;  // The group of instructions that are computed again together; 0: none.
+  int groups_ = 0;
+};
+
+}  // namespace
+
+const char* LastOfForward(const LayerRun& run) { return run.predicts ? kLoss : kPassedOn; }
+
+std::vector<Instruction> InstructionsOf(const Transformer& transformer, const LayerRun& run, Tape tape) {
+  return Builder(transformer, std::move(tape)).Build(run);
+}
+
+}  // namespace moeplan::planner
