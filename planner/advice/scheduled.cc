@@ -18,7 +18,8 @@ StatusOr<std::string> ScheduledText(const StepQuestion& question, double step_s,
   StepQuestion lancet = question;
   lancet.schedule.reset(), lancet.chunks.reset(), lancet.partition_degree.reset();
   lancet.lancet = true;
-  if (!CheckLancet(lancet).ok()) return std::string();
+  // The module refuses activations that are computed again (python/moeplan/torch/tracer.py).
+  if (question.request.recompute != Recompute::kNone || !CheckLancet(lancet).ok()) return std::string();
   const StatusOr<StepAnswer> step = PriceLayout(lancet, profile, stop);
   if (stop.Requested()) return Cancelled("advice was cancelled");
   if (!step.ok() || step->missing_bytes > 0) return std::string();

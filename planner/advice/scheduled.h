@@ -11,7 +11,8 @@
 namespace moeplan::planner {
 
 // One sentence where the step under the passes fits and is shorter by more than 1 %; empty elsewhere, also where the
-// layout has what no graph can have (planner/lancet/graph_layout.h). `question` is the layout, `step_s` its step.
+// layout has what no graph can have (planner/lancet/graph_layout.h), or computes activations again, which the module
+// refuses. `question` is the layout, `step_s` its step.
 //
 // kCancelled. Requires a question that PriceLayout answers, and a validated profile. Pure.
 StatusOr<std::string> ScheduledText(const StepQuestion& question, double step_s, const Profile& profile,

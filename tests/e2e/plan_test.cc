@@ -12,6 +12,7 @@ namespace moeplan::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -480,24 +481,47 @@ TEST(GraphCommandTest, RowsOfARankingAreGraphsToPlan) {
   EXPECT_GT(in_stages, 10);
 }
 
+// Virtual stages, what is computed again, stored scores and further tokens, planned as they are.
+TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
+  const TemporaryFolder folder;
+  const auto ids_of = [&](const std::string& layout, const std::vector<std::string>& options = {}) {
+    std::vector<std::string> command = {"--layout", layout};
+    command.insert(command.end(), options.begin(), options.end());
+    const Outcome graph = RunTinyGraph(command);
+    EXPECT_EQ(graph.exit_code, 0) << graph.err;
+    const Outcome plan = RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.out), "--json"});
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    std::vector<std::string> ids;
+    const Json parsed = Json::parse(graph.out);
+    for (const Json& one : parsed.at("instructions")) ids.push_back(one.at("id"));
+    return ids;
+  };
+  const std::string stages = R"({"pipelineParallel": 2, "virtualStages": 2, "expertParallel": 4})";
+  EXPECT_THAT(ids_of(stages, {"--stage", "2"}),
+              AllOf(Contains("layer2.attention"), Not(Contains("layer1.attention")), Not(Contains("layer3.attention"))));
+  EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "FULL", "recomputeLayers": 1})"),
+              AllOf(Contains("layer0.all_to_all1.recomputed"), Not(Contains("layer1.all_to_all1.recomputed"))));
+  EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "SELECTIVE", "recomputeModules": ["LAYERNORM"]})"),
+              AllOf(Contains("layer3.norm2.recomputed"), Not(Contains("layer3.attention.recomputed"))));
+  EXPECT_THAT(ids_of(R"({"expertParallel": 4, "attention": "STORED", "mtpLayers": 1})"),
+              AllOf(Contains("next1.all_to_all1"), Contains("next1.loss"), Contains("loss")));
+}
+
 TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
   const auto of_layout = [](const std::string& layout) { return RunTinyGraph({"--layout", layout}); };
   ExpectRefused(of_layout(R"({"tensorParallel": 3})"), "layout.tensorParallel: found 3, expected a divisor of the 8");
   ExpectRefused(of_layout(R"({"pipelineParallel": 3})"), "gpus: found 16, expected a multiple of the 3");
   ExpectRefused(of_layout(R"({"pipelineParallel": 8})"), "layout.pipelineParallel: found 8, expected");
-  ExpectRefused(of_layout(R"({"pipelineParallel": 2, "virtualStages": 2})"),
-                "layout.virtualStages: found 2, expected 1");
+  ExpectRefused(of_layout(R"({"pipelineParallel": 2, "virtualStages": 3})"),
+                "layout.virtualStages: found 3, expected at most 2");
   ExpectRefused(RunTinyGraph({"--layout", R"({"pipelineParallel": 2})", "--stage", "2"}),
                 "stage: found 2, expected 0 to 1");
   ExpectRefused(RunTinyGraph({"--layout", "{}", "--pipeline-parallel", "2"}), "--pipeline-parallel");
   ExpectRefused(of_layout(R"({"dataParallel": 3})"), "layout.dataParallel: found 3, expected 16");
-  ExpectRefused(of_layout(R"({"recompute": "FULL"})"), "layout.recompute: found FULL, expected NONE");
-  ExpectRefused(of_layout(R"({"attention": "STORED"})"), "layout.attention: found STORED, expected FLASH");
   ExpectRefused(of_layout(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
                 "layout.contextExchange: found ALL_TO_ALL, expected KEYS_VALUES");
   ExpectRefused(of_layout(R"({"dispatcher": "DEEPEP"})"), "layout.dispatcher: found DEEPEP, expected ALL_TO_ALL");
   ExpectRefused(of_layout(R"({"precision": "FP8"})"), "layout.precision: found FP8, expected BF16");
-  ExpectRefused(of_layout(R"({"mtpLayers": 1})"), "layout.mtpLayers: found 1, expected 0");
   ExpectRefused(of_layout(R"({"overlapTensorParallel": true})"), "layout.overlapTensorParallel: found true");
   ExpectRefused(of_layout(R"({"overlapExpertParallel": true})"), "layout.overlapExpertParallel: found true");
   ExpectRefused(of_layout(R"({"tensorParalel": 2})"), "tensorParalel");

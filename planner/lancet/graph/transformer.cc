@@ -190,12 +190,12 @@ class Builder {
     tape_.StartPart("passed_on.");
     BetweenStages(kPassedOn, x, true, !receives, kSentBytes);
   }
+  // A norm of a layer, which selective recomputation may name, or one of a block that has others.
   std::string Norm(const std::string& id, const std::string& x) {
-    return Add({id,
-                InstructionOp::kLayerNorm,
-                {x},
-                Moved(Only(AroundExpertsWork(model_, slice_), Kernel::kNorm)),
-                {XBytes()}});
+    return NormOf(AroundExpertsWork(model_, slice_), id, x);
+  }
+  std::string NormOf(const BlockWork& block, const std::string& id, const std::string& x) {
+    return Add({id, InstructionOp::kLayerNorm, {x}, Moved({Only(block, Kernel::kNorm).front()}), {XBytes()}});
   }
   std::string Linears(const std::string& id, const std::string& x, std::vector<LinearWork> linears,
                       bool counts_weights = true) {
@@ -267,7 +267,7 @@ class Builder {
       const std::string token = Embedded(name + "embedding", /*counts_weights=*/i == 0 && !run.embeds);
       const std::string pair = Add({name + "pair",
                                     InstructionOp::kElementwise,
-                                    {Norm(name + "norm_row", x), Norm(name + "norm_token", token)},
+                                    {NormOf(join, name + "norm_row", x), NormOf(join, name + "norm_token", token)},
                                     Moved(Only(join, Kernel::kDeviceCopy)),
                                     {2 * XBytes()}});
       x = Summed(name + "join_sum", Linears(name + "join", AllRows(name + "join_in", pair), join.linears));
@@ -278,7 +278,7 @@ class Builder {
   // The last norm, the product with the vocabulary, and the loss.
   void Predict(const std::string& name, const std::string& x, bool counts_weights) {
     const BlockWork head = HeadWork(model_, slice_);
-    const std::string normed = Norm(name + "norm", x);
+    const std::string normed = NormOf(head, name + "norm", x);
     const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed), head.linears, counts_weights);
     Add({name + kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
   }
