@@ -9,8 +9,10 @@
 
 #include "handlers_fixture.h"
 #include "models/cost/operation.h"
+#include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/client/call_method.h"
+#include "planner/layout/lancet_rows.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/calls/method.h"
@@ -28,6 +30,7 @@
 namespace moeplan::service {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -621,6 +624,21 @@ TEST_F(DashboardPlansTest, LayoutsAreRankedAsTheCommandDoes) {
   EXPECT_EQ(ToJson(RankLayouts(environment(), stage_1, {})->result()), ToJson(ranked->result()));
 }
 
+TEST_F(DashboardPlansTest, LayoutsAreTriedUnderLancetsPassesAsTheCommandDoes) {
+  v1::RankLayoutsRequest request = RankMixtral();
+  request.set_lancet(true);
+  const auto ranked = RankLayouts(environment(), request, {});
+  ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+  // The command's way.
+  LayoutRequest asked = {.gpus = 16, .global_batch = 16, .sequence_length = 1024, .zero_stage = 1, .top = 3};
+  asked.model = *ModelFromHfConfig(kMixtral, "mixtral");
+  const Profile profile = *store_->LoadProfile();
+  auto expected = planner::RankLayouts(asked, profile);
+  ASSERT_TRUE(expected.ok() && planner::TryLancet(asked, profile, /*threads=*/1, *expected).ok());
+  EXPECT_EQ(ToJson(ranked->result()), ToJson(ToProto(*expected, asked)));
+  EXPECT_THAT(ranked->result().warnings(), Contains(HasSubstr("Lancet's passes were tried for the 3 layouts listed")));
+}
+
 TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
   const auto refused = [&](const std::function<void(v1::RankLayoutsRequest&)>& spoil) {
     v1::RankLayoutsRequest request = RankMixtral();
@@ -635,6 +653,8 @@ TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
   EXPECT_THAT(refused([](auto& one) { one.set_sequence_length(0); }), HasSubstr("sequenceLength: found 0"));
   EXPECT_THAT(refused([](auto& one) { one.set_zero_stage(4); }), HasSubstr("zeroStage: found 4"));
   EXPECT_THAT(refused([](auto& one) { one.set_top(1001); }), HasSubstr("top: found 1001"));
+  EXPECT_THAT(refused([](auto& one) { one.set_top(101), one.set_lancet(true); }),
+              HasSubstr("top: found 101, expected 1 to 100 with lancet"));
   std::stop_source left;
   left.request_stop();
   EXPECT_EQ(RankLayouts(environment(), RankMixtral(), left.get_token()).status().code(), StatusCode::kCancelled);

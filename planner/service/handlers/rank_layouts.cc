@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/text.h"
+#include "planner/layout/lancet_rows.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/service/handlers/job_question.h"
 #include "proto/convert/enums.h"
@@ -14,10 +15,13 @@ namespace moeplan::service {
 namespace {
 
 constexpr int kUsualLayouts = 20, kMostLayouts = 1000;
+constexpr int kMostUnderLancet = 100;  // A plan of a row's stages takes up to some tenths of a second.
 
 StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
-  if (request.top() < 0 || request.top() > kMostLayouts) {
-    return moeplan::error::Mismatch("top", StrCat(request.top()), StrCat("1 to ", kMostLayouts));
+  const int most = request.lancet() ? kMostUnderLancet : kMostLayouts;
+  if (request.top() < 0 || request.top() > most) {
+    return moeplan::error::Mismatch("top", StrCat(request.top()),
+                                    StrCat("1 to ", most, request.lancet() ? " with lancet" : ""));
   }
   LayoutRequest asked = {.gpus = request.gpus(),
                          .global_batch = request.global_batch(),
@@ -44,8 +48,10 @@ StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, co
                                               std::stop_token cancelled) {
   ASSIGN_OR_RETURN(const LayoutRequest asked, RequestOf(request));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment.store, request, asked.model, request.gpus()));
-  ASSIGN_OR_RETURN(const LayoutAnswer answer,
-                   planner::RankLayouts(asked, profile, {.cancelled = std::move(cancelled)}));
+  ASSIGN_OR_RETURN(LayoutAnswer answer, planner::RankLayouts(asked, profile, {.cancelled = cancelled}));
+  if (request.lancet()) {
+    RETURN_IF_ERROR(planner::TryLancet(asked, profile, /*threads=*/1, answer, std::move(cancelled)));
+  }
   v1::RankLayoutsResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);

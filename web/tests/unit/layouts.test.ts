@@ -16,8 +16,14 @@ describe("a request for layouts", () => {
   it("is in the address, and comes back", () => {
     const draft = { ...draftOf({}), gpus: "128", recompute: "FULL", profile: "west" };
     const request = requestOf(paramsOf(draft, model));
-    expect(request).toEqual({ model, modelName: "", hardware: "", profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", top: 20 });
+    expect(request).toEqual({ model, modelName: "", hardware: "", profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", lancet: false, top: 20 });
     expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
+  });
+
+  it("asks for Lancet's passes where the address does", () => {
+    const draft = { ...draftOf({}), lancet: "1" };
+    expect(sameDraft(draftOf({}), draft)).toBe(false);
+    expect(requestOf(paramsOf(draft, model))?.lancet).toBe(true);
   });
 
   it("is of a model by its name where the address has one, whatever else is pasted", () => {

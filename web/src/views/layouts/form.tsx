@@ -25,6 +25,11 @@ const recomputes = [
   { value: "FULL", text: "all but the input" },
 ];
 
+const passes = [
+  { value: "", text: "as its best schedule" },
+  { value: "1", text: "or under Lancet's passes" },
+];
+
 export function Form({ params, names, error, loading, onAgain }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(params));
   const [problem, setProblem] = useState("");
@@ -69,7 +74,8 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
         <NumberField label="Sequence length (tokens)" value={draft.sequenceLength} onChange={change("sequenceLength")} min={1} required error={wrong("sequenceLength")} />
         <Choice label="ZeRO stage" value={draft.zeroStage} onChange={change("zeroStage")} options={stages} error={wrong("zeroStage")} />
         <Choice label="Compute again" value={draft.recompute} onChange={change("recompute")} options={recomputes} error={wrong("recompute")} />
-        <NumberField label="Layouts to show" value={draft.top} onChange={change("top")} min={1} max={1000} required error={wrong("top")} />
+        <Choice label="A step runs" value={draft.lancet} onChange={change("lancet")} options={passes} error={wrong("lancet")} />
+        <NumberField label="Layouts to show" value={draft.top} onChange={change("top")} min={1} max={draft.lancet === "1" ? 100 : 1000} required error={wrong("top")} />
         <ProfileField names={names} value={draft.profile} none="the newest" onChange={(profile) => setDraft((before) => ({ ...before, profile, version: "" }))} />
       </fieldset>
       <button type="submit" class="primary" disabled={loading}>Rank layouts</button>

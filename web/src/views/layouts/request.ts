@@ -20,10 +20,12 @@ export interface Draft {
   sequenceLength: string;
   zeroStage: string;
   recompute: string;
+  /** "" or "1". */
+  lancet: string;
   top: string;
 }
 
-const defaults = { gpus: "64", globalBatch: "256", sequenceLength: "4096", zeroStage: "1", recompute: "NONE", top: "20" };
+const defaults = { gpus: "64", globalBatch: "256", sequenceLength: "4096", zeroStage: "1", recompute: "NONE", lancet: "", top: "20" };
 
 export function draftOf(params: Params): Draft {
   return {
@@ -36,6 +38,7 @@ export function draftOf(params: Params): Draft {
     sequenceLength: params["sequenceLength"] ?? defaults.sequenceLength,
     zeroStage: params["zeroStage"] ?? defaults.zeroStage,
     recompute: params["recompute"] ?? defaults.recompute,
+    lancet: params["lancet"] ?? defaults.lancet,
     top: params["top"] ?? defaults.top,
   };
 }
@@ -77,6 +80,7 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
     recompute: draft.recompute as Recompute_Kind,
     attention: "FLASH" as AttentionKernel_Kind,
     settings: undefined,
+    lancet: draft.lancet === "1",
     top: Number(draft.top),
   };
 }
@@ -91,6 +95,7 @@ const fields: Readonly<Record<string, keyof Draft>> = {
   sequenceLength: "sequenceLength",
   zeroStage: "zeroStage",
   recompute: "recompute",
+  lancet: "lancet",
   top: "top",
 };
 
