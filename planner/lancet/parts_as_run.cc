@@ -4,6 +4,8 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "models/plan/step_tasks.h"
@@ -21,27 +23,53 @@ constexpr double kNear = 1e-6;                   // Two ends as near as that are
 constexpr int kMostTries = 48, kLeastTries = 3;  // To find one factor.
 constexpr double kMostLaunches = 2e7;            // Played in all, beside the least tries.
 
-// One part of `parts` takes `factor` times as long in the graph.
-void Multiply(TrainingGraph& graph, int parts, double factor) {
-  for (Instruction& one : graph.instructions) {
+// Whether each instruction is an all-to-all or is only ever cut along with one, both ways.
+std::vector<bool> ExchangeInParts(const TrainingGraph& graph) {
+  std::set<std::string_view> layers;
+  for (const Instruction& one : graph.instructions) {
+    if (one.op == InstructionOp::kAllToAll && !one.layer.empty()) layers.insert(one.layer);
+  }
+  const auto exchanges = [&](const Instruction& one) {
+    return one.op == InstructionOp::kAllToAll || layers.contains(one.layer);
+  };
+  const std::vector<int> forwards = ForwardsOf(graph);
+  std::vector<bool> each;
+  for (size_t i = 0; i < forwards.size(); ++i) {
+    each.push_back(exchanges(graph.instructions[forwards[i] < 0 ? i : forwards[i]]));
+  }
+  return each;
+}
+
+double FactorOf(bool exchanges, double factor) { return exchanges ? factor : std::max(1.0, factor); }
+
+// One part of `parts` takes `factor` times as long in the graph, where that may be.
+void Multiply(TrainingGraph& graph, const std::vector<bool>& exchanges, int parts, double factor) {
+  for (size_t i = 0; i < graph.instructions.size(); ++i) {
+    Instruction& one = graph.instructions[i];
     if (MostPartsOf(one, graph.max_parts) < parts || !KnownPartS(one, parts)) continue;
     std::vector<double> part_s;
     for (int k = 1; k <= graph.max_parts; ++k) {
       const std::optional<double> known_s = KnownPartS(one, k);
       if (!known_s) break;
-      part_s.push_back(*known_s * (k == parts ? factor : 1));
+      part_s.push_back(*known_s * (k == parts ? FactorOf(exchanges[i], factor) : 1));
     }
     if (static_cast<int>(part_s.size()) >= parts) one.part_times_s = std::move(part_s);
   }
 }
 
-// Plays one graph with its parts slower or faster. The graph is borrowed.
+// Plays one graph with its parts slower or faster. All but the timed graph is borrowed.
 class PartsPlayer {
  public:
-  PartsPlayer(const TrainingGraph& graph, TimedGraph timed, const Profile* profile)
-      : graph_(graph), alone_(timed), timed_(std::move(timed)), judge_(graph, timed_, profile) {}
+  PartsPlayer(const TrainingGraph& graph, const std::vector<bool>& exchanges, TimedGraph timed, const Profile* profile)
+      : graph_(graph), exchanges_(exchanges), alone_(timed), timed_(std::move(timed)), judge_(graph, timed_, profile) {}
 
   double WholeS() { return judge_.Play({})->played.total_s; }
+
+  // The least factor that makes a difference to the range.
+  double LeastFactor(const CutRange& range) const {
+    const auto first = exchanges_.begin() + range.first, end = exchanges_.begin() + range.last + 1;
+    return std::find(first, end, true) == end ? 1 : 1 / kMostFactor;
+  }
 
   bool MayBeCut(const CutRange& range) const {
     RangeAxes axes(timed_);
@@ -52,13 +80,13 @@ class PartsPlayer {
     return true;
   }
 
-  // When the step ends in which the range is cut and a part takes `factor` times what it takes alone; nothing where no
-  // launch order has that.
+  // When the step ends in which the range is cut and a part takes `factor` times what it takes alone, where that may
+  // be; nothing where no launch order has that.
   std::optional<double> EndS(const CutRange& range, double factor) {
     for (int i = 0; i < timed_.size(); ++i) {
       std::vector<double>& part_s = timed_.instructions[i].part_s;
       if (static_cast<int>(part_s.size()) < range.parts || !KnownPartS(graph_.instructions[i], range.parts)) continue;
-      part_s[range.parts - 1] = alone_.instructions[i].part_s[range.parts - 1] * factor;
+      part_s[range.parts - 1] = alone_.instructions[i].part_s[range.parts - 1] * FactorOf(exchanges_[i], factor);
     }
     const std::optional<JudgedChoice> judged = judge_.Play({.ranges = {range}, .places = {}});
     return judged ? std::optional(judged->played.total_s) : std::nullopt;
@@ -66,6 +94,7 @@ class PartsPlayer {
 
  private:
   const TrainingGraph& graph_;
+  const std::vector<bool>& exchanges_;
   const TimedGraph alone_;
   TimedGraph timed_;
   Judge judge_;  // Has the graph above.
@@ -76,7 +105,7 @@ class PartsPlayer {
 class FactorSearch {
  public:
   FactorSearch(PartsPlayer& player, const CutRange& range, double end_s, int tries)
-      : player_(player), range_(range), end_s_(end_s), tries_(tries) {}
+      : player_(player), range_(range), end_s_(end_s), tries_(tries), low_(player.LeastFactor(range)) {}
 
   // Nothing where the range cannot be cut. A bound where not even that ends so early, or so late.
   StatusOr<std::optional<double>> Run(const std::stop_token& cancelled) {
@@ -103,7 +132,7 @@ class FactorSearch {
   const CutRange range_;
   const double end_s_;
   const int tries_;
-  double low_ = 1 / kMostFactor, high_ = kMostFactor;
+  double low_, high_ = kMostFactor;
   double low_end_s_ = 0, high_end_s_ = 0;
 };
 
@@ -136,7 +165,8 @@ StatusOr<PartsAsRun> WithPartsAsRun(const TrainingGraph& graph, const Profile* p
   if (graph.measured_steps.size() < 2) return as_run;
   PriceNotes of_plan;  // The plan's own timing of the graph says them.
   ASSIGN_OR_RETURN(TimedGraph timed, TimeGraph(graph, profile, of_plan));
-  PartsPlayer player(graph, std::move(timed), profile);
+  const std::vector<bool> exchanges = ExchangeInParts(graph);
+  PartsPlayer player(graph, exchanges, std::move(timed), profile);
   const double whole_s = player.WholeS();
   for (const MeasuredStep& step : graph.measured_steps) {
     if (step.parts == 1 || step.parts > graph.max_parts) continue;
@@ -153,7 +183,7 @@ StatusOr<PartsAsRun> WithPartsAsRun(const TrainingGraph& graph, const Profile* p
       continue;
     }
     as_run.factors[step.parts] = *factor;
-    if (*factor > 1 / kMostFactor && *factor < kMostFactor) continue;
+    if (*factor > player.LeastFactor(range) && *factor < kMostFactor) continue;
     notes.remarks.insert(StrCat(where, ThreeDigits(ratio),
                                 " of the step as it is, which its timeline does not reach with parts of ",
                                 ThreeDigits(*factor), " times partTimesS"));
@@ -161,7 +191,7 @@ StatusOr<PartsAsRun> WithPartsAsRun(const TrainingGraph& graph, const Profile* p
   if (as_run.factors.empty()) return as_run;
   for (int parts = 2; parts <= graph.max_parts; ++parts) {
     if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
-    Multiply(as_run.graph, parts, Between(as_run.factors, parts));
+    Multiply(as_run.graph, exchanges, parts, Between(as_run.factors, parts));
   }
   return as_run;
 }

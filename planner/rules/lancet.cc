@@ -134,8 +134,10 @@ std::string PartsSentence(const std::map<int, double>& factors) {
   for (const auto& [parts, factor] : factors) {
     times += StrCat(times.empty() ? "" : ", ", ThreeDigits(factor), " (", parts, " parts)");
   }
+  const bool some_below_1 = std::ranges::any_of(factors, [](const auto& of) { return of.second < 1; });
   return StrCat(" Parts that run beside each other take ", times,
-                " times what they take alone, as the measured steps say.");
+                " times what they take alone, as the measured steps say",
+                some_below_1 ? "; below 1, those of layers that exchange rows." : ".");
 }
 
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetAnswer& answer,

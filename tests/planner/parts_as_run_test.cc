@@ -7,7 +7,9 @@
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stop_token>
+#include <string>
 
 #include "models/text.h"
 #include "tests/planner/lancet_checker.h"
@@ -38,6 +40,42 @@ json MeasuredThereAndBack(double whole_s, double two_parts_s) {
   graph["measuredSteps"] = {{{"parts", 1}, {"timeS", whole_s}},
                             {{"parts", 2}, {"first", "send"}, {"last", "fetch"}, {"timeS", two_parts_s}}};
   return graph;
+}
+
+// Layer in two parts, whose gate to sum are one MoE layer; behind it something that cannot be cut, and a product.
+json LayerAndTail() {
+  json graph = Layer(2);
+  for (size_t i = 2; i < graph["instructions"].size(); ++i) graph["instructions"][i]["layer"] = "moe";
+  graph["instructions"].push_back(Step("mix", "OTHER", 0, {"sum'"}));
+  graph["instructions"].push_back(Step("tail", "MATMUL", 4, {"mix'", "w"}));
+  return graph;
+}
+
+// The graph with times of two parts multiplied, by the contract's words.
+json AsRun(json graph, double factor) {
+  std::set<std::string> exchanging, in_layers;
+  for (const json& one : graph["instructions"]) {
+    if (one["op"] == "ALL_TO_ALL" && one["phase"] == "FORWARD") exchanging.insert(one.value("layer", one["id"]));
+  }
+  for (json& one : graph["instructions"]) {
+    const bool backward = one["phase"] == "BACKWARD";
+    if (backward && !one.contains("forward")) continue;
+    if (exchanging.contains(one.value("layer", one["id"]))) in_layers.insert(one["id"]);
+    const bool exchanges = in_layers.contains(one.value("forward", one["id"]));
+    const double whole_s = one["timeS"];
+    const double part_s = one.contains("partTimesS") ? one["partTimesS"][1].get<double>() : whole_s / 2;
+    one["partTimesS"] = {whole_s, part_s * (exchanges ? factor : std::max(1.0, factor))};
+  }
+  return graph;
+}
+
+void ExpectSameParts(const json& planned, const json& expected) {
+  for (size_t i = 0; i < expected["instructions"].size(); ++i) {
+    const json &one = planned["instructions"][i], &as_run = expected["instructions"][i];
+    for (size_t k = 0; k < as_run.value("partTimesS", json::array()).size(); ++k) {
+      EXPECT_NEAR(one["partTimesS"][k], as_run["partTimesS"][k], 1e-4) << one["id"] << " in " << k + 1;
+    }
+  }
 }
 
 TEST(PartsAsRunTest, PartsTakeWhatTheyTookInSteps) {
@@ -86,6 +124,54 @@ TEST(PartsAsRunTest, FactorsLieBetweenThoseOfMeasuredParts) {
   EXPECT_NEAR(as_run->graph.instructions[5].part_times_s[1], 4.0 / 2 * 1.5, 1e-4);
   EXPECT_NEAR(as_run->graph.instructions[5].part_times_s[5], 4.0 / 6 * 1.5 * std::pow(2, std::log2(1.5)), 1e-4);
   EXPECT_TRUE(notes.remarks.empty());
+}
+
+TEST(PartsAsRunTest, SavingsAreOfWhatExchanges) {
+  json graph = LayerAndTail();
+  // The product in two parts ends at 4; all-to-alls and experts add 3 of 2 s, halves of the sum 2 of them: with parts
+  // of 3/4 the range takes 4 + 4 · 1.5 = 10 of the 20 s that it takes as it is, and the tail 4 more.
+  graph["measuredSteps"] = {{{"parts", 1}, {"timeS", 24}},
+                            {{"parts", 2}, {"first", "h"}, {"last", "sum"}, {"timeS", 14}}};
+  const json answer = AnswerOf(graph);
+  const json& lancet = answer.at("rules").at("lancet");
+  EXPECT_NEAR(lancet.at("timeS"), 14, 1e-4);
+  ASSERT_EQ(lancet.at("partitions").size(), 1) << lancet.at("partitions");
+  EXPECT_EQ(lancet.at("partitions")[0].at("first"), "h");
+  EXPECT_EQ(lancet.at("partitions")[0].at("last"), "sum");
+  EXPECT_THAT(
+      answer.at("explanation").get<std::string>(),
+      HasSubstr("take 0.75 (2 parts) times what they take alone, as the measured steps say; below 1, those of "));
+  ExpectSameParts(answer.at("graph"), AsRun(LayerAndTail(), 0.75));
+  const LancetChecker checker(answer.at("graph"));
+  EXPECT_EQ(checker.Complaint(answer), "");
+  EXPECT_NEAR(checker.BruteForceS(), lancet.at("timeS").get<double>(), 1e-9);
+}
+
+TEST(PartsAsRunTest, WaysBackSaveWhatTheirExchangesDo) {
+  json graph = MeasuredThereAndBack(24, 16);
+  for (const int i : {0, 1, 2}) graph["instructions"][i]["layer"] = "moe";
+  json plain = graph;
+  plain.erase("measuredSteps");
+  // In parts the timeline takes 18 s, all of it in the layer and on its way back: 8/9 of each.
+  const json answer = AnswerOf(graph, {.passes = {.weight_gradients = false}});
+  EXPECT_NEAR(answer.at("rules").at("lancet").at("timeS"), 16, 1e-4);
+  ExpectSameParts(answer.at("graph"), AsRun(plain, 8.0 / 9));
+  // Experts that no layer binds to the exchanges may be cut without these.
+  for (const int i : {0, 1, 2}) graph["instructions"][i].erase("layer"), plain["instructions"][i].erase("layer");
+  const json unbound = AnswerOf(graph, {.passes = {.weight_gradients = false}}).at("graph");
+  EXPECT_EQ(unbound.at("instructions")[1].at("partTimesS"), json({4, 2}));
+  const double factor = unbound.at("instructions")[0].at("partTimesS")[1].get<double>() / 2;
+  EXPECT_LT(factor, 8.0 / 9);
+  ExpectSameParts(unbound, AsRun(plain, factor));
+}
+
+TEST(PartsAsRunTest, RangesWithoutExchangesSaveNothing) {
+  json graph = LayerAndTail();
+  graph["measuredSteps"] = {{{"parts", 1}, {"timeS", 24}},
+                            {{"parts", 2}, {"first", "tail"}, {"last", "tail"}, {"timeS", 12}}};
+  const json answer = AnswerOf(graph);
+  EXPECT_THAT(answer.at("warnings").dump(), HasSubstr("its timeline does not reach with parts of 1 times partTimesS"));
+  EXPECT_EQ(answer.at("rules").at("lancet"), AnswerOf(LayerAndTail()).at("rules").at("lancet"));
 }
 
 TEST(PartsAsRunTest, WhatCannotBeComparedIsLeftOut) {
