@@ -50,6 +50,7 @@ struct LayoutRequest {
   // lays contexts along the experts' ranks alone, as frameworks do; else by the best of all.
   bool as_frameworks = false;
   double capacity_factor = 1;
+  bool dropless = false;  // The factor is of rows that the busiest of the experts' ranks has; see DropsNothing.
   int bytes_per_element = 2;
   // Ranks that the network can join at full rate, which horizontal context parallelism needs; 0: all of them.
   int max_network_scale = 0;
@@ -58,6 +59,9 @@ struct LayoutRequest {
   std::vector<int> stages;  // Layers of each virtual stage, in pipeline order; empty: as even as possible.
   int top = 10;             // Layouts to answer; 0: all that fit.
 };
+
+// Whether every pair of a token and an expert is sent. A factor of 1 is how dropless layers are asked for without more.
+inline bool DropsNothing(const LayoutRequest& request) { return request.dropless || request.capacity_factor == 1; }
 
 // Whether the part is computed again because recomputation selects it.
 inline bool SelectsAgain(const LayoutRequest& request, RecomputeModule module) {

@@ -31,11 +31,12 @@ TaskKind KindOf(InstructionOp op) {
 
 bool HasGroup(const Instruction& one) { return one.bytes && one.group_size && one.ranks_per_node; }
 
-std::vector<Work> PartWork(const Instruction& one, int parts, bool with_kernels) {
-  if (CollectiveOf(one.op)) return HasGroup(one) ? std::vector<Work>{CollectiveWork(one, parts)} : std::vector<Work>();
-  if (!with_kernels) return {};
-  std::vector<Work> work = one.work;
-  for (Work& kernel : work) kernel.size /= parts;
+// The work of a part that is such a share of the whole.
+std::vector<Work> PartWork(const Instruction& one, double share, bool with_kernels) {
+  std::vector<Work> work;
+  if (CollectiveOf(one.op) && HasGroup(one)) work = {CollectiveWork(one)};
+  if (!CollectiveOf(one.op) && with_kernels) work = one.work;
+  for (Work& kernel : work) kernel.size *= share;
   return work;
 }
 
@@ -199,10 +200,16 @@ class StepTaskBuilder::Tape {
  private:
   const Instruction& At(int i) const { return graph_.instructions[i]; }
 
+  // Along what the launch's instruction is cut: on the way back as its forward one.
+  CutAxis AxisOf(const StepLaunch& launch) const {
+    const int range = range_of_[launch.instruction];
+    return range < 0 ? CutAxis::kSamples : ranges_[static_cast<size_t>(range) % ranges_.size()].axis;
+  }
+
   bool HasCounts(const StepLaunch& launch) const {
     const Instruction& one = At(launch.instruction);
     return launch.parts > 1 && one.phase == Pass::kForward && one.counts_bytes && HasGroup(one) &&
-           *one.group_size > 1 && ranges_[range_of_[launch.instruction]].axis == CutAxis::kSamples;
+           *one.group_size > 1 && AxisOf(launch) == CutAxis::kSamples;
   }
 
   // Finds the tasks that the launch waits for: the same part inside its range; outside, what was put together or else
@@ -251,15 +258,20 @@ class StepTaskBuilder::Tape {
 
   void AddPart(const StepLaunch& launch) {
     const Instruction& one = At(launch.instruction);
+    const CutAxis axis = AxisOf(launch);
+    const double share = builder_.shares_.Of(one, launch.parts, axis);
+    const std::optional<double> even_s =
+        axis == CutAxis::kCapacity ? builder_.shares_.EvenS(one, launch.parts) : std::nullopt;
     Task task = TaskOf(launch, "");
-    if (CollectiveOf(one.op)) task.size = CollectiveBytes(one, launch.parts);
+    if (CollectiveOf(one.op)) task.size = CollectiveBytes(one) * share;
     if (HasCounts(launch)) task.dependencies.push_back(counts_);
     std::vector<TaskId>& parts = launched_[launch.instruction];
     parts.resize(launch.parts, -1);
     parts[launch.part] = Add(std::move(task), {.instruction = launch.instruction,
                                                .parts = launch.parts,
-                                               .work = PartWork(one, launch.parts, with_kernels_),
-                                               .time_s = KnownPartS(one, launch.parts)});
+                                               .axis = axis,
+                                               .work = PartWork(one, share, with_kernels_),
+                                               .time_s = even_s ? even_s : KnownPartS(one, launch.parts)});
   }
 
   void AddJoins(const StepRange& range) {
@@ -308,6 +320,7 @@ std::vector<StepLaunch> GivenOrder(const TrainingGraph& graph) {
 
 StepTaskBuilder::StepTaskBuilder(const TrainingGraph& graph)
     : graph_(graph),
+      shares_(graph),
       producers_(ProducersOf(graph)),
       forwards_(ForwardsOf(graph)),
       last_reader_(graph.instructions.size()) {

@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "models/plan/part_shares.h"
 #include "models/plan/plan.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
@@ -51,6 +52,7 @@ struct StepTask {
   int instruction = 0;
   int parts = 1;  // That the instruction is cut in.
   StepRole role = StepRole::kPart;
+  CutAxis axis = CutAxis::kSamples;
   std::vector<Work> work;        // Of this part; empty where the graph does not say.
   std::optional<double> time_s;  // Of this part, where the graph says it.
 
@@ -93,6 +95,7 @@ class StepTaskBuilder {
  private:
   class Tape;
   const TrainingGraph& graph_;
+  const PartShares shares_;
   std::vector<std::vector<int>> producers_;
   std::vector<int> forwards_;                  // Of each instruction; -1: it is the way back of none.
   std::vector<std::vector<int>> last_reader_;  // Of each output of each instruction, in the forward pass; -1: none.

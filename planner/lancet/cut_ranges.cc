@@ -46,7 +46,13 @@ class Reach {
 class GrowingRange {
  public:
   GrowingRange(const TimedGraph& graph, StepTimeline& timeline, int first, int parts)
-      : graph_(graph), timeline_(timeline), first_(first), stage_first_(first), end_(first), parts_(parts) {
+      : graph_(graph),
+        timeline_(timeline),
+        first_(first),
+        stage_first_(first),
+        end_(first),
+        parts_(parts),
+        axis_(graph.AxisFrom(first)) {
     timeline_.Rewind();
   }
 
@@ -60,7 +66,7 @@ class GrowingRange {
         stage_first_ = end_;
         stage_work_s_ = 0;
       }
-      stage_work_s_ += graph_.instructions[end_].part_s[parts_ - 1] * parts_;
+      stage_work_s_ += graph_.instructions[end_].PartS(parts_, axis_) * parts_;
     }
     ++launches_;  // A bound costs about as much.
     const double stream_s = stage_start_[graph_.instructions[stage_first_].stream];
@@ -91,6 +97,7 @@ class GrowingRange {
   const int first_;
   int stage_first_, end_, played_end_ = -1;
   const int parts_;
+  const CutAxis axis_;
   double stage_work_s_ = 0;
   double launches_ = 0;
 };

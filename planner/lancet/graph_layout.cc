@@ -68,6 +68,7 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.sequence_parallel = request.sequence_parallel;
   options.gpus = request.gpus;
   options.capacity_factor = request.capacity_factor;
+  options.dropless = DropsNothing(request);
   options.bytes_per_element = request.bytes_per_element;
   options.zero_stage = request.zero_stage;
   options.gradient_bytes = request.gradient_bytes;

@@ -66,6 +66,7 @@ StepSizes SizesOf(const ModelConfig& model, const ModelGraphOptions& options) {
                                 .expert_parallel = options.expert_parallel,
                                 .expert_sharding_parallel = options.expert_sharding_parallel,
                                 .context_parallel = options.context_parallel},
+                     .dropless = options.dropless,
                      .bytes_per_element = options.bytes_per_element,
                      .gradient_bytes = options.gradient_bytes};
   sizes.layer.batch = options.batch;
@@ -221,6 +222,7 @@ ModelGraphOptions OptionsOf(const LayoutRequest& request, const LayoutPoint& poi
           .gpus = request.gpus,
           .gpus_per_node = cluster.gpus_per_node,
           .capacity_factor = request.capacity_factor,
+          .dropless = DropsNothing(request),
           .bytes_per_element = request.bytes_per_element,
           .zero_stage = request.zero_stage,
           .gradient_bytes = request.gradient_bytes};

@@ -41,8 +41,9 @@
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
 // gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, collectives by
-// their groups, extrapolated where those were not measured. Of k parts each takes the time of one k-th of the work.
-// Seconds, bytes, flops. Pure functions.
+// their groups, extrapolated where those were not measured. Each of k parts takes the time of one k-th of the work, but
+// an all-to-all's and the experts' that of the busiest rank's rows in it, over what the whole
+// batch brings (models/routing/part_rows.h). Seconds, bytes, flops. Pure functions.
 #pragma once
 
 #include <numeric>
@@ -84,6 +85,7 @@ struct ModelGraphOptions {
   int gpus = 0;                   // Ranks in all; 0: as few as have room for all of these.
   int gpus_per_node = 0;          // 0: ranks_per_node.
   double capacity_factor = 1;
+  bool dropless = false;  // Nothing is dropped: all that the factor tells is how many rows the experts' ranks have.
   int bytes_per_element = 2;
   GateKind gate = GateKind::kTopK;
   int max_parts = 8;

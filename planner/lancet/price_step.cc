@@ -78,7 +78,7 @@ void StepPricer::ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& pr
 }
 
 double StepPricer::AloneS(const Task&, const StepTask& step) {
-  if (step.role == StepRole::kPart) return graph_.instructions[step.instruction].part_s[step.parts - 1];
+  if (step.role == StepRole::kPart) return graph_.instructions[step.instruction].PartS(step.parts, step.axis);
   if (!pricer_) return 0;
   double time_s = 0;
   for (const Work& work : step.work) time_s += pricer_->Price(work.key, work.size).time_s;

@@ -167,7 +167,11 @@ class Chooser {
     for (int i = graph_.size(); i-- > 0;) {
       const TimedInstruction& one = graph_.instructions[i];
       double least_s = one.whole_s();
-      for (size_t k = 2; k <= one.part_s.size(); ++k) least_s = std::min(least_s, one.part_s[k - 1] * double(k));
+      for (int k = 2; k <= static_cast<int>(one.part_s.size()); ++k) {
+        for (const CutAxis axis : {CutAxis::kSamples, CutAxis::kCapacity}) {
+          least_s = std::min(least_s, one.PartS(k, axis) * k);
+        }
+      }
       rest_[i] = rest_[i + 1];
       rest_[i][one.stream] += least_s;
     }

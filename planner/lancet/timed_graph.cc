@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "models/measurement/cost_key.h"
+#include "models/plan/part_shares.h"
 #include "models/plan/step_tasks.h"
 #include "models/text.h"
 
@@ -63,6 +64,15 @@ class Timer {
   std::optional<Pricer> pricer_;
 };
 
+// Parts of an instruction where a range is cut along the capacity; empty where they are as along samples.
+std::vector<double> EvenPartsOf(const PartShares& shares, const Instruction& one, const std::vector<double>& part_s) {
+  std::vector<double> even_part_s = part_s;
+  for (size_t k = 1; k <= part_s.size(); ++k) {
+    even_part_s[k - 1] = shares.EvenS(one, static_cast<int>(k)).value_or(part_s[k - 1]);
+  }
+  return even_part_s == part_s ? std::vector<double>() : even_part_s;
+}
+
 }  // namespace
 
 bool NeedsProfile(const TrainingGraph& graph) {
@@ -79,6 +89,7 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
   std::vector<std::vector<int>> producers = ProducersOf(graph);
   const std::vector<int> forwards = ForwardsOf(graph);
   const std::vector<bool> inside_layers = InsideLayers(graph);
+  const PartShares shares(graph);
   Timer timer(graph, profile);
   for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
     const Instruction& one = graph.instructions[i];
@@ -89,6 +100,7 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
     instruction.forward = forwards[i];
     instruction.inside_layer = inside_layers[i];
     ASSIGN_OR_RETURN(instruction.part_s, timer.PartsOf(i));
+    instruction.even_part_s = EvenPartsOf(shares, one, instruction.part_s);
     timed.instructions.push_back(std::move(instruction));
   }
   RETURN_IF_ERROR(timer.Missing());

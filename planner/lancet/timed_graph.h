@@ -2,12 +2,13 @@
 //
 // A part's time is what the file says, else for compute the time over k, and for a collective the profile's time of
 // bytes / k under (its name, DIRECT, groupSize, ranksPerNode) (contract; Lancet §3 counts an n-partitioned all-to-all
-// at C/n).
+// at C/n). Where parts along samples are not even, those along the capacity still are (models/plan/part_shares.h).
 #pragma once
 
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
@@ -24,9 +25,14 @@ struct TimedInstruction {
   int forward = -1;            // The place of the forward instruction that it is the way back of; -1: of none.
   std::vector<int> producers;  // Ascending.
   std::vector<double> part_s;  // One part of k = 1, 2, ...; k = 1 alone where it is never cut.
+  std::vector<double> even_part_s;  // The same where a range is cut along the capacity; empty: as above.
 
   bool exchanges() const { return op == InstructionOp::kAllToAll; }
   double whole_s() const { return part_s.front(); }
+  // One part of a range that is cut along that.
+  double PartS(int parts, CutAxis axis) const {
+    return (axis == CutAxis::kCapacity && !even_part_s.empty() ? even_part_s : part_s)[parts - 1];
+  }
 };
 
 struct TimedGraph {
@@ -35,6 +41,11 @@ struct TimedGraph {
   double group_s = 0, max_range_s = 0;
 
   int size() const { return static_cast<int>(instructions.size()); }
+  // Along what a range that starts there is cut, if it can be: rows of parts enter none along samples (axes.h).
+  CutAxis AxisFrom(int first) const {
+    const InstructionOp op = instructions[first].op;
+    return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert ? CutAxis::kCapacity : CutAxis::kSamples;
+  }
 };
 
 // Whether some time has to come from a profile.

@@ -61,7 +61,7 @@ class StepTimeline {
       const double ready_s = together ? PartEndS(producer, launch.part) : whole_end_s_[producer];
       if (ready_s > start_s) start_s = ready_s;
     }
-    free_s = start_s + one.part_s[launch.parts - 1];
+    free_s = start_s + PartS(one, launch);
     PartEndS(launch.instruction, launch.part) = free_s;
     whole_end_s_[launch.instruction] = free_s;  // Of the parts queued so far; they share a stream.
     range_of_[launch.instruction] = launch.range_first;
@@ -79,6 +79,10 @@ class StepTimeline {
   }
 
  private:
+  double PartS(const TimedInstruction& one, const PartLaunch& launch) const {
+    if (launch.parts == 1 || one.even_part_s.empty()) return one.part_s[launch.parts - 1];
+    return one.PartS(launch.parts, graph_.AxisFrom(launch.range_first));
+  }
   double& PartEndS(int instruction, int part) { return part_end_s_[size_t(instruction) * graph_.max_parts + part]; }
 
   const TimedGraph& graph_;

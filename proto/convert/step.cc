@@ -123,6 +123,7 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   }
   // The busiest rank holds up the others, as one with so many slots would.
   request.capacity_factor = factor == 0 ? imbalance : factor;
+  request.dropless = factor == 0;
   request.recompute_layers = message.recompute_layers();
   request.overlaps_tensor = message.overlap_tensor_parallel();
   request.recompute_modules = {};

@@ -168,6 +168,29 @@ TEST(StepTasksTest, ACutAlongTheCapacitySendsNoCounts) {
   EXPECT_THAT(Before(*tasks, "combine"), ElementsAre("back#join"));
 }
 
+// What runs is what was planned: along samples the busiest rank's rows, along the capacity half of the slots.
+TEST(StepTasksTest, PartsOfARoutedLayerAreTheBusiestRanks) {
+  TrainingGraph graph = Layer();
+  graph.workload.emplace();
+  graph.workload->layer = {.batch = 1, .sequence_length = 64, .experts = 8, .top_k = 1, .capacity_factor = 1};
+  graph.workload->layout = {.expert_parallel = 4};
+  for (Instruction& one : graph.instructions) one.part_times_s = {8, 5};
+  const double share = PartRows(*graph.workload).ShareOfWhole(2);
+  EXPECT_GT(share, 0.5);
+  const auto along_samples = BuildStepTasks(graph, CutInTwo(CutAxis::kSamples, "dispatch", "combine", kCutOrder));
+  ASSERT_TRUE(along_samples.ok()) << along_samples.status().message();
+  EXPECT_NEAR(StepOf(*along_samples, "there#1").work.at(0).size, 4096 * share, 1e-9);
+  EXPECT_NEAR(StepOf(*along_samples, "experts#2").work.at(0).size, 1e6 * share, 1e-6);
+  EXPECT_EQ(StepOf(*along_samples, "experts#2").time_s, 5);
+  const auto along_capacity = BuildStepTasks(graph, CutInTwo(CutAxis::kCapacity, "there", "back",
+                                                             {"x", "dispatch", "there#1", "there#2", "experts#1",
+                                                              "experts#2", "back#1", "back#2", "combine", "norm"}));
+  ASSERT_TRUE(along_capacity.ok()) << along_capacity.status().message();
+  EXPECT_EQ(StepOf(*along_capacity, "there#1").work.at(0).size, 2048);
+  EXPECT_EQ(StepOf(*along_capacity, "experts#2").work.at(0).size, 5e5);
+  EXPECT_NEAR(*StepOf(*along_capacity, "experts#2").time_s, 8 - 3 * 0.5 / (1 - share), 1e-12);
+}
+
 TEST(StepTasksTest, TheBackwardPassReadsPartsWhereTheyLie) {
   TrainingGraph graph = Layer();
   graph.instructions.back().phase = Pass::kBackward;

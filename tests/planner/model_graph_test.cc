@@ -4,7 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <vector>
+
+#include "models/plan/part_shares.h"
+#include "planner/lancet/cut_ranges.h"
+#include "planner/lancet/graph_layout.h"
+#include "planner/lancet/timed_graph.h"
+#include "planner/rules/lancet.h"
 
 namespace moeplan::planner {
 namespace {
@@ -73,9 +81,101 @@ TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
   EXPECT_EQ(Find(graph, "layer1.all_to_all1").bytes, slot_bytes);
   EXPECT_EQ(Find(graph, "layer1.all_to_all1").group_size, 4);
   EXPECT_EQ(Find(graph, "layer1.all_to_all1").ranks_per_node, 2);
-  // Curves through the origin: a fourth of the work takes a fourth of the time.
-  EXPECT_NEAR(Find(graph, "layer1.experts").part_times_s[3], *Find(graph, "layer1.experts").time_s / 4, 1e-15);
+  // Curves through the origin: a fourth of the work takes a fourth of the time, and of rows what the busiest rank has.
+  EXPECT_NEAR(Find(graph, "layer1.dispatch").part_times_s[3], *Find(graph, "layer1.dispatch").time_s / 4, 1e-12);
+  const double busiest = PartRows(*graph.workload).ShareOfWhole(4);
+  EXPECT_NE(busiest, 0.25);
+  for (const std::string id : {"layer1.all_to_all1", "layer1.experts", "layer1.all_to_all2"}) {
+    EXPECT_NEAR(Find(graph, id).part_times_s[3], *Find(graph, id).time_s * busiest, 1e-12) << id;
+  }
   EXPECT_EQ(Find(graph, "layer1.experts").part_times_s.size(), 8u);
+}
+
+// Experts of 1 s and 0.05 s for each part, exchanges of 0.4 s, and next to nothing else.
+TEST(ModelGraphTest, TheBusiestRankDecidesTheNumberOfParts) {
+  ModelGraphOptions options = kOptions;
+  options.batch = 2, options.capacity_factor = 1;
+  const double slot_bytes = 2 * 20 * 8 * 2, flops = 2 * 2 * 20 * (2 * 8 * 12), launch_s = 0.05;
+  Profile profile = UnitProfile();
+  profile.collectives[0].model = MakeCostModel(AlphaBeta{0, 0.4 / slot_bytes});
+  for (KernelModel& entry : profile.kernels) {
+    const bool product = entry.key.kernel == Kernel::kExpertGemm;
+    entry.model = MakeCostModel(product ? AlphaBeta{launch_s, 1 / flops} : AlphaBeta{0, 1e-12});
+  }
+  PriceNotes notes;
+  TrainingGraph graph = *TrainingGraphOf(SmallModel(), options, profile, notes);
+  for (Instruction& one : graph.instructions) {
+    const bool in_layer =
+        one.phase == Pass::kForward &&
+        (one.op == InstructionOp::kGate || one.op == InstructionOp::kDispatch || one.op == InstructionOp::kAllToAll ||
+         one.op == InstructionOp::kExpert || one.op == InstructionOp::kCombine);
+    if (in_layer) one.layer = "moe";  // Cut along samples.
+    if (one.op != InstructionOp::kExpert && !CollectiveOf(one.op)) one.time_s = 0, one.part_times_s.clear();
+  }
+  TrainingGraph even = graph;
+  for (Instruction& one : even.instructions) {
+    for (size_t k = 2; k <= one.part_times_s.size(); ++k) {
+      one.part_times_s[k - 1] = PartShares(graph).EvenS(one, static_cast<int>(k)).value_or(one.part_times_s[k - 1]);
+    }
+  }
+  const auto parts_of = [](const TrainingGraph& planned) {
+    const auto answer = PlanGraph(planned, nullptr, {.passes = {.weight_gradients = false}});
+    EXPECT_TRUE(answer.ok() && answer->lancet.partitions.size() == 1);
+    return answer->lancet.partitions.front().parts;
+  };
+  // Experts wait for one part, and the last part goes back behind them: 2·0.4·share + k·(0.05 + share).
+  const auto best = [&](const std::function<double(int)>& share) {
+    std::vector<double> time_s;
+    for (int k = 2; k <= 8; ++k) time_s.push_back(2 * 0.4 * share(k) + k * (launch_s + share(k)));
+    return static_cast<int>(std::ranges::min_element(time_s) - time_s.begin()) + 2;
+  };
+  const PartRows rows(*graph.workload);
+  // 0.8/k + 0.05·k + 1 is least for 4; of three parts the busiest rank has 1.12 of an even share, of four 1.15.
+  EXPECT_EQ(best([](int k) { return 1.0 / k; }), 4);
+  EXPECT_EQ(best([&](int k) { return rows.ShareOfWhole(k); }), 3);
+  EXPECT_EQ(parts_of(even), 4);
+  EXPECT_EQ(parts_of(graph), 3);
+}
+
+// A factor of 1, and one that says how many rows the busiest rank has, stand for layers that drop nothing.
+TEST(ModelGraphTest, LayoutsWithoutACapacityDropNothing) {
+  StepQuestion question;
+  question.request = {.model = SmallModel(), .gpus = 4, .sequence_length = 10};
+  question.layout.expert_parallel = 4;
+  question.micro_batch = 3;
+  const auto graph_of = [&](double factor, bool dropless) {
+    question.request.capacity_factor = factor;
+    question.request.dropless = dropless;
+    ModelGraphOptions options = *GraphOptionsOf(question);
+    options.ranks_per_node = 2;
+    return GraphOf(SmallModel(), options);
+  };
+  for (const auto& [factor, dropless] : {std::pair{1.0, false}, {1.0, true}, {1.3, true}}) {
+    const TrainingGraph graph = graph_of(factor, dropless);
+    EXPECT_EQ(graph.workload->layer.capacity_factor, 0);
+    const Instruction& exchange = Find(graph, "layer1.all_to_all1");
+    EXPECT_NEAR(*exchange.time_s, 1e-6 * factor * 2 * 30 * 8 * 2, 1e-12);
+    const PartRows rows(*graph.workload);
+    EXPECT_NEAR(exchange.part_times_s[1], *exchange.time_s / 2 * rows.BusiestRatio(2) / rows.BusiestRatio(1), 1e-12);
+  }
+  EXPECT_EQ(graph_of(1.3, false).workload->layer.capacity_factor, 1.3);
+}
+
+// Experts that are cut by themselves are cut along the capacity, in slots, of which parts have as many.
+TEST(ModelGraphTest, PartsOfSlotsAreEven) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  PriceNotes notes;
+  const TimedGraph timed = *TimeGraph(graph, nullptr, notes);
+  for (size_t i = 0; i < graph.instructions.size(); ++i) {
+    const Instruction& one = graph.instructions[i];
+    if (one.phase != Pass::kForward || (one.op != InstructionOp::kAllToAll && one.op != InstructionOp::kExpert))
+      continue;
+    EXPECT_NEAR(timed.instructions[i].PartS(4, CutAxis::kCapacity), *one.time_s / 4, 1e-12);
+    EXPECT_EQ(timed.instructions[i].PartS(4, CutAxis::kSamples), one.part_times_s[3]);
+    // Alone, from its start to its last end: four parts, one after another.
+    const int place = static_cast<int>(i);
+    EXPECT_NEAR(RangeS(timed, place, place, 4), *one.time_s, 1e-12);
+  }
 }
 
 // One model of attention for layouts, steps and graphs: what was measured of linear layers and attention is what an

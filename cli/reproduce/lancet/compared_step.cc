@@ -93,7 +93,8 @@ planner::TimedGraph WithBackwardParts(planner::TimedGraph graph) {
     }
     const planner::TimedInstruction& like = *forward.at(one.op);
     const double whole_s = one.whole_s();
-    one.part_s = like.part_s;
+    one.even_part_s.clear();
+    one.part_s = like.even_part_s.empty() ? like.part_s : like.even_part_s;
     for (double& part_s : one.part_s) part_s *= whole_s / like.whole_s();
   }
   return graph;

@@ -26,7 +26,14 @@ StepCosts::StepCosts(const StepSizes& sizes, const Profile& profile)
     : sizes_(sizes),
       book_(profile, sizes.layer.model_dim, sizes.bytes_per_element),
       of_layer_(book_.ForLayer(sizes_.layer, sizes_.layout)),
-      pricer_(of_layer_) {}
+      pricer_(of_layer_),
+      rows_(workload()) {}
+
+Workload StepCosts::workload() const {
+  Workload workload = {.layer = sizes_.layer, .layout = sizes_.layout};
+  if (sizes_.dropless) workload.layer.capacity_factor = 0;
+  return workload;
+}
 
 std::vector<Work> StepCosts::KernelsOf(const StepWork& work, Side side) {
   CostBook::Asked asked;

@@ -9,6 +9,7 @@
 
 #include "models/cost/profile.h"
 #include "models/layout/layout_answer.h"
+#include "models/routing/part_rows.h"
 #include "models/step/layer_work.h"
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
@@ -50,6 +51,8 @@ struct StepWork {
 struct StepSizes {
   Layer layer;    // The routed experts' layer, without the shared expert, which is an instruction of its own.
   Layout layout;  // Tensor, expert, expert sharding and context parallelism.
+  // Nothing is dropped: all that the layer's capacity factor tells is how many rows the experts' ranks have.
+  bool dropless = false;
   int bytes_per_element = 2;
   int gradient_bytes = 4;
 };
@@ -67,7 +70,9 @@ class StepCosts {
   // The step over the parameters of a rank, whose states are cut over so many ranks.
   StepWork Optimizer(double dense, int dense_shards, double experts, int expert_shards) const;
 
-  Workload workload() const { return {.layer = sizes_.layer, .layout = sizes_.layout}; }
+  Workload workload() const;
+  // What the busiest rank has of a part of the batch.
+  const PartRows& rows() const { return rows_; }
   // kNotFound: something that was asked for was not measured, with the command that measures it.
   Status Missing() const;
   PriceNotes notes() const;
@@ -77,6 +82,7 @@ class StepCosts {
   CostBook book_;
   Profile of_layer_;
   Pricer pricer_;
+  const PartRows rows_;
 };
 
 }  // namespace moeplan::planner

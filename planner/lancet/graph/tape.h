@@ -108,10 +108,14 @@ class Tape {
 
   void AddForward(const Step& step);
   void SetTimes(const StepWork& work, Side side, Instruction& one);
-  // `share_s` returns the time of a share of the work.
+  // `share_s` returns the time of a share of the work. Parts of what exchanges rows are along samples, as
+  // models/plan/part_shares.h has them.
   template <typename ShareS>
   void SetPartTimes(ShareS share_s, Instruction& one) const {
-    for (int k = 1; k <= options_.max_parts; ++k) one.part_times_s.push_back(k == 1 ? *one.time_s : share_s(1.0 / k));
+    const bool uneven = one.op == InstructionOp::kAllToAll || one.op == InstructionOp::kExpert;
+    for (int k = 1; k <= options_.max_parts; ++k) {
+      one.part_times_s.push_back(k == 1 ? *one.time_s : share_s(uneven ? costs_.rows().ShareOfWhole(k) : 1.0 / k));
+    }
   }
 
   static std::string WeightsOf(const Step& step) { return step.id + ".w"; }
