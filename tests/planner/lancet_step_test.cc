@@ -155,6 +155,7 @@ double GainS(const Case& one, const std::vector<int>& stages, int stage, const P
                                      .sequence_parallel = one.request.sequence_parallel,
                                      .gpus = one.request.gpus / one.layout.pipeline_parallel * pipeline,
                                      .gpus_per_node = 4,
+                                     .dropless = true,
                                      .zero_stage = one.request.zero_stage};
   PriceNotes notes;
   const auto whole = TrainingGraphOf(one.request.model, options, profile, notes);
