@@ -31,7 +31,7 @@ TaskKind KindOf(InstructionOp op) {
 
 bool HasGroup(const Instruction& one) { return one.bytes && one.group_size && one.ranks_per_node; }
 
-// The work of a part that is such a share of the whole.
+// Returns the work of a part that is such a share of the whole.
 std::vector<Work> PartWork(const Instruction& one, double share, bool with_kernels) {
   std::vector<Work> work;
   if (CollectiveOf(one.op) && HasGroup(one)) work = {CollectiveWork(one)};
@@ -200,7 +200,7 @@ class StepTaskBuilder::Tape {
  private:
   const Instruction& At(int i) const { return graph_.instructions[i]; }
 
-  // Along what the launch's instruction is cut: on the way back as its forward one.
+  // Says along what the launch's instruction is cut: on the way back as its forward one.
   CutAxis AxisOf(const StepLaunch& launch) const {
     const int range = range_of_[launch.instruction];
     return range < 0 ? CutAxis::kSamples : ranges_[static_cast<size_t>(range) % ranges_.size()].axis;

@@ -41,7 +41,7 @@ struct TimedGraph {
   double group_s = 0, max_range_s = 0;
 
   int size() const { return static_cast<int>(instructions.size()); }
-  // Along what a range that starts there is cut, if it can be: rows of parts enter none along samples (axes.h).
+  // Says along what a range that starts there is cut, if it can be: rows of parts enter none along samples (axes.h).
   CutAxis AxisFrom(int first) const {
     const InstructionOp op = instructions[first].op;
     return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert ? CutAxis::kCapacity : CutAxis::kSamples;

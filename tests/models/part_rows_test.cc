@@ -73,7 +73,7 @@ TEST(PartRowsTest, TheBusiestRankHasWhatDrawnTokensBringIt) {
     const PartRows rows(WorkloadOf(routed));
     for (const int parts : {2, 4, 8}) {
       const double drawn = DrawnShare(routed, parts, random), expected = rows.ShareOfWhole(parts);
-      // Where slots run out, the last parts have less than the first.
+      // The last parts have less than the first where slots run out.
       const double allowed = routed.capacity_factor > 1 ? 0.01 : 0.02;
       EXPECT_NEAR(expected, drawn, allowed * drawn) << routed.experts << " experts, " << parts << " parts";
     }
@@ -116,7 +116,7 @@ TEST(PartRowsTest, NoRankHasMoreThanCapacityOrThanAllTokens) {
   // Parts of two tokens, and slots for a tenth of the pairs.
   const PartRows few(WorkloadOf({.tokens = 16, .experts = 64, .ranks = 64, .capacity_factor = 0.1}));
   for (const int parts : {2, 4, 8, 64}) EXPECT_LE(few.ShareOfWhole(parts), 1);
-  // Of two experts a rank a token chooses both at most: eight times the mean of 8 ranks, and no more.
+  // A token chooses both experts of a rank at most: that is eight times the mean of 8 ranks.
   const PartRows both(WorkloadOf({.tokens = 1, .experts = 16, .top_k = 2, .ranks = 8, .capacity_factor = 8}));
   EXPECT_EQ(both.BusiestRatio(64), 8);
   const PartRows single(WorkloadOf({.tokens = 1, .experts = 8, .top_k = 2, .ranks = 8, .capacity_factor = 4}));
@@ -159,7 +159,7 @@ TEST(PartSharesTest, ThoseOfExchangesAlongSamplesAreUneven) {
   graph.instructions[0].counts_bytes.reset();
   EXPECT_EQ(PartShares(graph).Of(out, 2, CutAxis::kSamples), 0.5);
   graph = ExchangeGraph();
-  graph.workload->layer.top_k = 17;  // As somebody may write it.
+  graph.workload->layer.top_k = 17;  // Somebody may write it so.
   EXPECT_EQ(PartShares(graph).Of(out, 2, CutAxis::kSamples), 0.5);
   graph.workload.reset();
   EXPECT_EQ(PartShares(graph).Of(out, 2, CutAxis::kSamples), 0.5);

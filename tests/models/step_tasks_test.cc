@@ -168,7 +168,7 @@ TEST(StepTasksTest, ACutAlongTheCapacitySendsNoCounts) {
   EXPECT_THAT(Before(*tasks, "combine"), ElementsAre("back#join"));
 }
 
-// What runs is what was planned: along samples the busiest rank's rows, along the capacity half of the slots.
+// A task carries what was planned: along samples the busiest rank's rows, along the capacity half of the slots.
 TEST(StepTasksTest, PartsOfARoutedLayerAreTheBusiestRanks) {
   TrainingGraph graph = Layer();
   graph.workload.emplace();
