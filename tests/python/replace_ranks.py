@@ -245,6 +245,76 @@ def state_stays(world):
     assert not model[0].mlp.training and not model[1].mlp.training
 
 
+def of_modules(block):
+    """An adapter that takes the block at its word."""
+    names = {"gate_up": "w1", "up": "w3", "down": "w2"}
+    weights = {name: [getattr(expert, own).weight.T for expert in block.experts] for name, own in names.items()}
+    return {"gate": block.gate.weight, **weights, "top_k": TOP_K, "dropless": True}
+
+
+class Counting(BlockOfModules):
+    """Counts its calls in a buffer, and draws a number in each."""
+
+    def __init__(self):
+        super().__init__(MODEL, HIDDEN, EXPERTS, TOP_K)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, hidden_states):
+        self.calls += torch.rand(()).ceil()
+        return super().forward(hidden_states)[0]
+
+
+def compared(world):
+    """A block that does not compute what the adapter and the plan say is refused; comparing leaves no trace."""
+    plan = plan_of("BASELINE", {"expertParallel": 2})
+
+    def tell(change, told, plan=plan, seed=6):
+        torch.manual_seed(seed)
+        model = nn.Sequential(Layer(MODEL, BlockOfModules(MODEL, HIDDEN, EXPERTS, TOP_K)))
+        change(model[0].mlp)
+        refused(model, {BlockOfModules: of_modules}, plan, told, world)
+        return model
+
+    def other_activation(block):
+        for expert in block.experts:
+            expert.act_fn = nn.ReLU()
+
+    def noise(block):
+        own = block.gate.forward
+        block.gate.forward = lambda x: own(x) + torch.randn(len(x), EXPERTS)
+
+    model = tell(other_activation, "other values than those of its layer for 100% of some random rows")
+    moeplan.torch.replace(model, {BlockOfModules: of_modules}, plan, world, compare=False)
+    tell(noise, "other values than those of its layer")
+    tell(lambda block: None, "other values than those of its layer", seed=world.rank)  # Ranks have other models.
+    tell(other_activation, "other values", plan_of("BASELINE", {"expertParallel": 2}, router={"rawWeights": False}))
+    tell(lambda block: block.register_parameter("scale", nn.Parameter(torch.ones(1))), "0.mlp: scale: found a parameter")
+    tell(lambda block: block.add_module("drops", nn.Dropout(0.1)), "0.mlp.drops.p: found 0.1")
+
+    torch.manual_seed(7)
+    block = Counting()
+    block.gate.bias = nn.Parameter(torch.zeros(EXPERTS), requires_grad=False)
+    refused(nn.Sequential(block), {Counting: of_modules}, plan, "0: gate.bias: found a parameter", world)
+    block.gate.bias = None
+    model = nn.Sequential(block)
+    x, random = batch_of(0, 0), torch.get_rng_state()
+    expected = copy.deepcopy(block)(x).detach()
+    torch.set_rng_state(random)
+    moeplan.torch.replace(model, {Counting: of_modules}, plan, world)
+    assert torch.equal(torch.get_rng_state(), random) and block.calls == 0
+    close(model[0](hidden_states=x).detach(), expected, "a block that is called with its input by name")
+
+    # A correction bias has no gradient, so it may be a parameter that is frozen.
+    layer = ROUTED["deepseek_v3"][2]
+    block = DeepSeekBlock(MODEL, HIDDEN, EXPERTS, TOP_K)
+    bias = block.gate.e_score_correction_bias
+    del block.gate.e_score_correction_bias
+    block.gate.e_score_correction_bias = nn.Parameter(bias, requires_grad=False)
+    plan = plan_of("BASELINE", {"expertParallel": 2}, **layer)
+    replacement = moeplan.torch.replace(nn.Sequential(block), {DeepSeekBlock: hugging_face.deepseek_v3}, plan, world)
+    assert replacement.layers["0"].gate.requires_grad and replacement.layers["0"].up.requires_grad
+
+
 def refusals(world):
     model = model_of(2)
     layout = {"expertParallel": 2}

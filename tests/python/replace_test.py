@@ -62,5 +62,9 @@ def test_state_stays(tmp_path):
     run_ranks(tmp_path, 2, "state_stays", program="replace_ranks")
 
 
+def test_blocks_that_compute_something_else_are_found_out(tmp_path):
+    run_ranks(tmp_path, 2, "compared", program="replace_ranks")
+
+
 def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path):
     run_ranks(tmp_path, 2, "refusals", program="replace_ranks")

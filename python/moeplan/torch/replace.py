@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
+import contextlib
+import inspect
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
 
 import torch
 
@@ -11,6 +13,7 @@ from moeplan.baseline import with_router_defaults
 from moeplan.errors import mismatch
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.plan import read_plan
+from moeplan.torch.traced import flat_tensors, memory_of
 from moeplan.torch.world import World
 from moeplan.v1 import workload_pb2
 
@@ -18,6 +21,10 @@ from moeplan.v1 import workload_pb2
 Weights = Union[torch.Tensor, "list[torch.Tensor]"]
 # ``returns(layer, x, y)``: what the block returned for the input x, where the layer's output is y.
 Returns = Callable[[MoELayer, torch.Tensor, torch.Tensor], Any]
+# How many rows a block and its layer are compared by, and how far a row may be off, as a part of the largest value.
+_ROWS = 128
+_OFF = {torch.float32: 1e-3}
+_ROUNDED = 5e-2
 
 
 class Block(NamedTuple):
@@ -45,15 +52,18 @@ Adapter = Callable[[torch.nn.Module], Union[Block, "dict[str, Any]", "tuple[dict
 
 
 class ReplacedBlock(torch.nn.Module):
-    """Stands in the model where a block stood, and is called as it was. ``layer``: its MoELayer."""
+    """Stands in the model where a block stood, and is called as it was. ``layer``: its MoELayer. ``rows``: the name of the
+    first argument of the block's forward."""
 
-    def __init__(self, layer: MoELayer, returns: Optional[Returns]) -> None:
+    def __init__(self, layer: MoELayer, returns: Optional[Returns], rows: str = "x") -> None:
         super().__init__()
         self.layer = layer
         self._returns = returns
+        self._rows = rows
 
-    def forward(self, x: torch.Tensor, *_: Any, **__: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """[..., M] in; what the block returned out. Other arguments of the block's forward are not looked at."""
+        x = args[0] if args else kwargs[self._rows]
         y = self.layer(x)
         return y if self._returns is None else self._returns(self.layer, x, y)
 
@@ -92,15 +102,22 @@ class Replacement:
 
 
 def replace(
-    model: torch.nn.Module, adapters: Mapping[type, Adapter], plan: Any, world: World, defer_weight_gradients: bool = False
+    model: torch.nn.Module,
+    adapters: Mapping[type, Adapter],
+    plan: Any,
+    world: World,
+    defer_weight_gradients: bool = False,
+    compare: bool = True,
 ) -> Replacement:
     """Swaps every block of the classes of ``adapters`` inside ``model`` for a MoELayer of ``plan`` with its weights.
 
     Every rank has the same whole model, and afterwards its shard of the experts: make the optimizer, and wrap the model
     in DistributedDataParallel, after this. Training and evaluation mode stay. A block's dtype becomes its layer's.
-    ``moeplan.torch.hugging_face.adapters()`` has adapters for the classes of transformers that are installed. Collective.
+    ``moeplan.torch.hugging_face.adapters()`` has adapters for the classes of transformers that are installed. ``compare``: a
+    block that takes rows alone gets some random ones, and has to give what its layer gives for them; of a layer with a
+    capacity, for most, as blocks drop pairs in their own ways. Collective.
     Raises InvalidInput, and changes nothing, where no such block is found, or one does not fit the plan: its shapes, its
-    gate or its top-k.
+    gate, its top-k or, compared, what it computes.
     """
     planned = read_plan(plan).workload
     swaps: list[_Swap] = []
@@ -117,8 +134,10 @@ def replace(
             dtype = described.weights["gate"].dtype  # type: ignore[union-attr]
             moe = MoELayer(plan, world, dtype=dtype, defer_weight_gradients=defer_weight_gradients)
             moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
-            moe.requires_grad_(all(parameter.requires_grad for parameter in block.parameters()))
-            made[id(block)] = ReplacedBlock(moe, described.returns).train(block.training)
+            moe.requires_grad_(all(parameter.requires_grad for parameter in _learning(described, block)))
+            if compare and described.kind == "TOP_K":
+                _compare(path, block, moe)
+            made[id(block)] = ReplacedBlock(moe, described.returns, _first_argument(block)).train(block.training)
         parent, _, name = path.rpartition(".")
         swaps.append(_Swap(model.get_submodule(parent), name, path, block, adapter, made[id(block)]))
     if not swaps:
@@ -165,8 +184,29 @@ def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, wo
     # No expert can have more pairs than there are tokens, for which E / k is enough.
     if described.dropless and 0 < layer.capacity_factor * layer.top_k < layer.experts:
         raise mismatch("plan.workload.layer.capacityFactor", str(layer.capacity_factor), f"0, as {path} drops no pair")
-    if len({parameter.requires_grad for parameter in block.parameters()}) > 1:
+    _check_parameters(path, described, block)
+    for name, module in block.named_modules():
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise mismatch(f"{path}.{name}.p", str(module.p), "0: the executor's experts drop nothing out")
+    if len({parameter.requires_grad for parameter in _learning(described, block)}) > 1:
         raise mismatch(f"{path}: requires_grad", "some parameters that learn and some that do not", "all of them alike")
+
+
+def _learning(described: Block, block: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The block's parameters, without a correction bias: it has no gradient, so models keep it as a frozen parameter, too."""
+    bias = described.weights.get("correction_bias")
+    places = {bias.data_ptr()} if isinstance(bias, torch.Tensor) else set()
+    return [one for one in block.parameters() if one.data_ptr() not in places]
+
+
+def _check_parameters(path: str, described: Block, block: torch.nn.Module) -> None:
+    """Raises InvalidInput for a parameter that the adapter leaves out. An adapter of copies says nothing of what it has."""
+    given = {memory_of(one) for value in described.weights.values() for one in ([value] if isinstance(value, torch.Tensor) else value)}
+    held = {memory_of(one) for one in (*block.parameters(), *block.buffers())}
+    left_out = [name for name, one in block.named_parameters() if memory_of(one) not in given]
+    if left_out and given <= held:
+        expected = f"every parameter of the block among the adapter's weights ({', '.join(library.WEIGHTS)})"
+        raise mismatch(f"{path}: {left_out[0]}", "a parameter that the layer would not have", expected)
 
 
 def _check_router(path: str, said: Mapping[str, Any], layer: Any) -> None:
@@ -176,6 +216,55 @@ def _check_router(path: str, said: Mapping[str, Any], layer: Any) -> None:
     for field, expected in messages.to_dict(with_router_defaults(described.router)).items():
         if found[field] != expected:
             raise mismatch(f"plan.workload.layer.router.{field}", str(found[field]), f"{expected}, that of {path}")
+
+
+def _first_argument(block: torch.nn.Module) -> str:
+    return next(iter(inspect.signature(block.forward).parameters), "")
+
+
+def _compare(path: str, block: torch.nn.Module, layer: MoELayer) -> None:
+    """Raises InvalidInput, on all ranks, where the block computes something else than its layer. Collective."""
+    about, layout = layer.plan.workload.layer, layer.plan.workload.layout
+    rows = min(_ROWS, about.batch * about.sequence_length // max(1, layout.context_parallel))
+    x = torch.randn(1, rows, about.model_dim, generator=torch.Generator().manual_seed(0)).to(layer.world.device, layer.dtype)
+    with torch.no_grad():
+        found = layer(x).view(rows, -1)
+    layer._passes.last = None  # These rows are none of the job's.
+    expected = _rows_of(block, x)
+    off = max(layer.world._gather(0.0 if expected is None else _rows_off(found, expected)))
+    if off > (0.5 if about.capacity_factor > 0 else 0.1):
+        raise mismatch(
+            path,
+            f"other values than those of its layer for {off:.0%} of some random rows",
+            "a block that computes what the adapter and the plan say, with the same weights on all ranks: GELU between two "
+            "matrices, SwiGLU with three, its biases, the router's rules, and neither dropout nor noise; or compare=False",
+        )
+
+
+def _rows_of(block: torch.nn.Module, x: torch.Tensor) -> Optional[torch.Tensor]:
+    """[rows, M] that the block gives, as it is called in training; None where it does not take rows alone."""
+    with torch.no_grad(), _left_alone(block, x.device), contextlib.suppress(Exception):  # It may want whatever else.
+        given = flat_tensors(block.forward(x))
+        if given and given[0].numel() == x.numel():
+            return given[0].reshape(-1, x.shape[-1])
+    return None
+
+
+@contextlib.contextmanager
+def _left_alone(block: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """The block's buffers and the job's random numbers are afterwards what they were."""
+    known = [(one, one.detach().clone()) for one in block.buffers()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+    with torch.no_grad():
+        for buffer, value in known:
+            buffer.copy_(value)
+
+
+def _rows_off(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The share of rows that differ by more than rounding."""
+    allowed = _OFF.get(found.dtype, _ROUNDED) * float(expected.abs().max())
+    return float(((found.float() - expected.float()).abs().amax(-1) > allowed).float().mean())
 
 
 def _whole(value: Weights) -> torch.Tensor:

@@ -341,3 +341,9 @@ def flat_tensors(value: Any) -> list[torch.Tensor]:
         elif hasattr(leaf, "__dict__") and not isinstance(leaf, (type, torch.nn.Module)) and not callable(leaf):
             found.extend(one for one in vars(leaf).values() if isinstance(one, torch.Tensor))
     return found
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Which memory the tensor lies in: the same number for a tensor and its views."""
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return storage.data_ptr() or id(tensor)

@@ -36,6 +36,7 @@ from moeplan.torch.traced import (
     flat_tensors,
     leaves,
     mapped,
+    memory_of,
     sources_of,
     unbuilt,
 )
@@ -207,9 +208,9 @@ class _Tape:
 
     def _keep_values(self, tensor: torch.Tensor) -> None:
         """What was written to the memory of ``tensor``, which changes now, is compared as it was."""
-        memory = _memory(tensor)
+        memory = memory_of(tensor)
         for call in self.calls if self.first is None else ():
-            call.values = [one.detach().clone() if _memory(one) == memory else one for one in call.values]
+            call.values = [one.detach().clone() if memory_of(one) == memory else one for one in call.values]
 
     def refuse_unless_busy(self, function: type) -> None:
         if not self.busy:
@@ -282,10 +283,10 @@ class _Tape:
 
     def _add(self, call: Call, read: list[torch.Tensor], written: Any, result: Any) -> Any:
         outputs = flat_tensors(written)
-        memory = {_memory(one) for one in read}
+        memory = {memory_of(one) for one in read}
         call.grad_enabled = torch.is_grad_enabled()
         call.varies = call.is_module or call.random or any(self._varies(one) for one in call.sources)
-        call.aliases = not call.mutates and bool(outputs) and all(_memory(one) in memory for one in outputs)
+        call.aliases = not call.mutates and bool(outputs) and all(memory_of(one) in memory for one in outputs)
         self._note_change(call, read)
         if self.first is None:
             call.values = outputs
@@ -307,7 +308,7 @@ class _Tape:
             kind = {Weight: "a parameter", Constant: "a buffer", Given: "an input"}[type(changed)]
             raise mismatch(where, f"{call.name}, which changes {kind} in place", "operations that change none")
         if self.first is None:
-            self._changed[_memory(read[0])] = call.index
+            self._changed[memory_of(read[0])] = call.index
 
     def _source_of(self, tensor: torch.Tensor, where: str) -> Source:
         source = self._sources.get(id(tensor))
@@ -324,7 +325,7 @@ class _Tape:
     def _check_read(self, call: Call, output: int, tensor: torch.Tensor, where: str) -> None:
         if tensor.requires_grad != call.outputs[output].requires_grad:
             raise mismatch(where, f"the output of {call.name}, whose gradient was switched", "one that stays as it is")
-        if self._changed.get(_memory(tensor), -1) > call.index:
+        if self._changed.get(memory_of(tensor), -1) > call.index:
             raise mismatch(where, f"the output of {call.name}, which was changed in place through a view", "the changed view")
 
     def _varies(self, source: Source) -> bool:
@@ -388,11 +389,6 @@ def _reads(call: Call) -> list[Read]:
 def _plain(value: Any) -> Any:
     """The tensors of an object, such as a model's output, as a list."""
     return flat_tensors(value) if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, dict)) else value
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-    return storage.data_ptr() or id(tensor)
 
 
 class _Functions(TorchFunctionMode):
