@@ -196,6 +196,14 @@ def special_models(world):
     runs.expect_alike(exactly=("blocks", "norm"))
     assert sorted(seen[id(runs.plain)]) == sorted(seen[id(runs.planned)]), seen
 
+    # A layer that two blocks share hides what comes between its calls, and what comes behind both.
+    runs = Runs(world)
+    for model in runs.models:
+        model.blocks[3].mlp = model.blocks[1].mlp
+    behind, between = ["norm.dw", "head.dw"], ["blocks.3.attention.out.dw", "blocks.2.mlp.dw"]
+    runs.answer = answer_of({"blocks.1.mlp@2.all_to_all2.dx": behind, "blocks.1.mlp.all_to_all1.dx": between})
+    runs.expect_alike(exactly=("blocks.0", "blocks.2", "norm"))
+
     for fields in ({"sharedHiddenDim": 8}, {"capacityFactor": 0.0}, {"router": {"bias": True}}):
         Runs(world, layer_fields=fields).expect_alike(exactly=("blocks", "norm"))
 

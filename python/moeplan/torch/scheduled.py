@@ -152,8 +152,10 @@ def _modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 def _exchange(modules: Mapping[str, torch.nn.Module], name: str) -> tuple[MoELayer | None, int]:
     for number, ending in enumerate(_EXCHANGES):
-        layer = modules.get(name[: -len(ending)]) if name.endswith(ending) else None
-        if isinstance(layer, MoELayer):
+        path = name[: -len(ending)] if name.endswith(ending) else ""
+        # The second call of a layer is P@2; a weight gradient waits for the call that its module's forward pass followed.
+        layer = modules.get(path, modules.get(path.rpartition("@")[0]))
+        if path and isinstance(layer, MoELayer):
             return layer, number
     return None, 0
 
