@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 import moeplan  # noqa: E402
 from moeplan.torch import moe_tasks  # noqa: E402
+from moeplan.torch.by_batch import alike  # noqa: E402
 from moeplan.torch.capture import _between  # noqa: E402
 from moeplan.torch.operator_times import Operator, OperatorTimes  # noqa: E402
 from moeplan.torch.operators import Operators  # noqa: E402
@@ -151,6 +152,12 @@ def test_views_and_constants_go_to_their_reader():
     assert view.args[1] == BatchSize(Fraction(1), Fraction(0)) and view.args[2] == 9
 
 
+def turned(x, angles):
+    """Pairs of numbers as complex ones, times others: rotary positions as many models have them."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], 3, 2))
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(2)
+
+
 @pytest.mark.parametrize(
     "function, mixing",
     [
@@ -168,6 +175,8 @@ def test_views_and_constants_go_to_their_reader():
         (lambda net, x: x[torch.arange(len(x)), [1] * len(x)].tanh(), ["getitem"]),
         (lambda net, x: (x * torch.tensor([2.0] * len(x))[:, None, None]).tanh(), ["mul"]),
         (lambda net, x: (x.reshape(-1, 6) @ net.linear.weight).view_as(x).tanh(), []),
+        (lambda net, x: turned(x, torch.ones(3, 3)).tanh(), []),
+        (lambda net, x: turned(x, torch.arange(12.0).view(4, 1, 3)[: len(x)]).tanh(), ["mul"]),
     ],
 )
 def test_what_mixes_samples_cannot_be_cut(function, mixing):
@@ -196,6 +205,31 @@ def test_parts_of_a_batch_have_sizes_of_their_own():
     last = step.calls[step.model_ends - 1]
     assert last.outputs[0].axis == 1 and last.outputs[0].shape_at(2) == (3, 2, 6)
     assert torch.allclose(values[step.model_outputs], net(x)[:, :2], atol=1e-6)
+
+
+def test_complex_numbers_may_be_rounded():
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    assert alike(x * (1 + 1e-6), x) and alike(x.conj(), x.conj().resolve_conj())
+    assert not alike(x + 0.1j, x)
+
+
+def masked(net, x):
+    if not hasattr(net, "mask"):
+        net.mask = torch.ones(3, 3).tril()
+    return net.mask @ x
+
+
+def masked_for_each_sample(net, x):
+    if getattr(net, "mask", None) is None or len(net.mask) != len(x):
+        net.mask = torch.ones(len(x), 3, 3).tril()
+    return net.mask @ x
+
+
+@pytest.mark.parametrize("function, made", [(masked, []), (masked_for_each_sample, ["ones", "tril"])])
+def test_what_the_first_call_keeps_is_no_other_call(function, made):
+    step = traced(function)
+    assert ops_of(step)["matmul"] == "MATMUL"
+    assert [call.name for call in step.by_id["matmul"].calls] == [*made, "matmul"]
 
 
 def test_what_changes_in_place_is_its_new_value():
@@ -277,6 +311,21 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
+@torch.jit.script
+def unseen(x: torch.Tensor):
+    return x.detach().sign()
+
+
+def clamped(net, x):
+    net.linear.weight.data.clamp_(-1, 1)
+    return x
+
+
+def counted_through_a_view(net, x):
+    net.count.view(-1).add_(1)
+    return x
+
+
 def through_a_view(net, x):
     y = x * 1
     y[:, 0].mul_(2)
@@ -309,6 +358,10 @@ REFUSED = {
     "out": (lambda net, x: torch.add(x, 1, out=net.count), {}, "model", "add with out"),
     "mask": (lambda net, x: x[x > 0], {}, "model", "getitem"),
     "buffer": (counted, {}, "model", "changes a buffer in place"),
+    "unseen": (lambda net, x: x * unseen(x), {}, "model", "a tensor of the batch that no call was seen to make"),
+    "samples": (lambda net, x: torch.stack(list(x)), {}, "model", "unbind, of 2 tensors with 2 samples and 4 with 4"),
+    "data": (clamped, {}, "model", "clamp_, which changes a parameter in place"),
+    "count": (counted_through_a_view, {}, "model", "add_, which changes a buffer in place"),
     "view": (through_a_view, {}, "loss", "changed in place through a view"),
     "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "an autograd.Function, Doubled"),
     "checkpoint": (
@@ -324,7 +377,7 @@ REFUSED = {
         "activation checkpointing",
     ),
     "size": (lambda net, x: x + net.part(x), {"part": WholeBatch()}, "part", "RuntimeError with 2 samples"),
-    "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu where tanh was"),
+    "batch": (lambda net, x: x.tanh() if len(x) > 2 else x.relu(), {}, "model", "relu with 2 samples where tanh was with 4"),
 }
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import torch
 import torch.utils.checkpoint
@@ -65,6 +66,17 @@ class Rows(torch.nn.Module):
         return self.layer(x=x.reshape(-1, x.shape[-1])).view_as(x)
 
 
+class SamplesInside(torch.nn.Module):
+    """Gives its layer [length, batch, M], as models do whose sequences come first."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x.transpose(0, 1)).transpose(0, 1)
+
+
 def patch(block, calls):
     """Has the block do something to its input first, under its own name."""
     kind = type(block)
@@ -105,6 +117,11 @@ def gradients(world):
     runs = PartedRuns(world, cut(WHOLE))
     for model in runs.models:
         model.blocks[1].mlp = Rows(model.blocks[1].mlp)
+    runs.expect_close()
+    runs = PartedRuns(world, cut(WHOLE), layer_fields={"capacityFactor": 0.0})
+    for model in runs.models:
+        model.blocks[1].mlp = SamplesInside(model.blocks[1].mlp)
+        model.blocks[3].mlp = model.blocks[1].mlp  # One layer for both.
     runs.expect_close()
     relu, dropout = torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.3, inplace=True)
     for calls in (
@@ -336,19 +353,21 @@ def other_passes(world):
             self.model = model
             self.register_buffer("scale", torch.ones(()))
             self.temperature = 1.0
+            self.config = types.SimpleNamespace(share=1.0)
 
         def forward(self, text=None, other=None, *, tags):
-            loss = self.model(text) * self.scale.item() + self.model(other)
+            loss = self.model(text) * self.scale.item() + self.config.share * self.model(other)
             return Output(loss=loss * self.temperature, tags=tags, more=(loss * 2, None))
 
     runs = PartedRuns(world, None)
     wrapped = [Wrapped(model) for model in runs.models]
     with moeplan.torch.scheduled(wrapped[1], cut(("model.blocks.0.norm1", "model.blocks.3.add_1", 2))):
-        for scale, temperature, other in ((1.0, 1.0, 1), (3.0, 1.0, 1), (3.0, 0.5, 2), (3.0, 0.5, 2)):
+        for scale, temperature, other, share in ((1.0, 1.0, 1, 1.0), (3.0, 1.0, 1, 1.0), (3.0, 0.5, 2, 1.0), (3.0, 0.5, 2, 0.5)):
             outputs, text = [], runs.text(1)
             for each in wrapped:
                 each.scale.fill_(scale)
                 each.temperature = temperature
+                each.config.share = share
                 outputs.append(each(text=text, other=text if other == 1 else runs.text(other), tags="mine"))
                 outputs[-1].more[0].backward()
             assert type(outputs[1]) is Output and outputs[1].tags == "mine" and outputs[1].more[1] is None
@@ -425,6 +444,19 @@ def refusals(world):
     for reentrant in (False, True):
         recompute = lambda function, x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant)  # noqa: B023, E731
         refused(cut(WHOLE), "activation checkpointing", recompute=recompute)
+
+    def printed(x):
+        layers[0].aux_loss
+        return x
+
+    layers = []
+    told = "found the router's statistics or aux_loss of an MoELayer"
+    refused(cut(WHOLE), told, lambda model: (layers.append(model.blocks[1].mlp), patch(model.blocks[2], printed)))
+
+    def inside(model):
+        model.blocks[1].mlp = SamplesInside(model.blocks[1].mlp)
+
+    refused(cut(WHOLE), "blocks.1.mlp.layer, which mixes samples", inside)  # Its capacity has slots in the order of the rows.
     priority = {"gate": "BATCH_PRIORITIZED"}
     refused(cut(WHOLE), "BATCH_PRIORITIZED", layer_fields=priority)
 

@@ -8,6 +8,7 @@ of autograd's graph, so their backward passes take turns there, too.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict, deque
 from typing import Any, Callable, Iterator, Sequence
 
@@ -43,8 +44,8 @@ _MOST_PROGRAMS = 8
 class ForwardInParts:
     """Makes ``model`` run its forward passes under ``partitions`` where gradients are wanted. After ``end`` it is as ever.
 
-    A pass is traced anew where shapes, modes, what learns, buffers, or numbers and tensors of the model's modules have
-    changed; what else the forward pass reads beside tensors is that of the traced pass.
+    A pass is traced anew where shapes, modes, what learns, buffers, or numbers and tensors of the model's modules and their
+    configurations have changed; what else the forward pass reads beside tensors is that of the traced pass.
     """
 
     def __init__(self, model: torch.nn.Module, partitions: Sequence[Partition], slots: Slots) -> None:
@@ -148,9 +149,10 @@ class Program:
         return [one for one in found if not one.is_inference()]
 
     def _found_settings(self) -> list[Any]:
-        """Numbers and strings of the model's modules."""
-        kinds = (bool, int, float, str)
-        return [one for module in self._own_modules() for one in vars(module).values() if isinstance(one, kinds)]
+        """Numbers and strings of the model's modules, and of the configurations that they hold."""
+        held = {id(one): one for module in self._own_modules() for name, one in vars(module).items() if _is_configuration(name, one)}
+        fields = [*map(vars, self._own_modules()), *(one if isinstance(one, dict) else vars(one) for one in held.values())]
+        return [one for some in fields for one in some.values() if isinstance(one, (bool, int, float, str))]
 
     def run(self, given: list[torch.Tensor], slots: Slots) -> Any:
         """What the model gives. Raises InvalidInput where it has got hooks that would not run."""
@@ -190,6 +192,13 @@ class Program:
             if read not in kept:
                 frees[i].append(read)
         return frees
+
+
+def _is_configuration(name: str, value: Any) -> bool:
+    """Whether a module's attribute has settings in fields of its own. Other objects may count steps, or keep what they saw."""
+    named = name in ("config", "cfg", "args", "hparams", "params") and (isinstance(value, dict) or hasattr(value, "__dict__"))
+    is_settings = named or dataclasses.is_dataclass(value)
+    return is_settings and not isinstance(value, (type, torch.nn.Module, torch.Tensor))
 
 
 class _Values:

@@ -83,12 +83,16 @@ def check_plan(path: str, layer: MoELayer) -> None:
         raise mismatch(path, f"a plan of {pieces} chunks", "a plan of one chunk; capture with such, the graph's plan cuts")
 
 
-def why_whole(layer: MoELayer) -> str:
-    """What of the layer's plan looks at a source batch as a whole, so that none may come in parts; empty: nothing does."""
+def why_whole(layer: MoELayer, axis: int | None = 0) -> str:
+    """What of the layer's plan looks at a source batch as a whole, so that none may come in parts; empty: nothing does.
+    ``axis``: the dimension of its rows that samples lie along. Slots are taken in the order of the rows, which parts of an
+    inner dimension do not keep."""
     plan = messages.to_dict(layer.plan)
     gate = plan["workload"]["layer"].get("gate", "TOP_K")
     if gate in ("BATCH_PRIORITIZED", "EXPERT_CHOICE"):
         return f"gate {gate}"
+    if axis and layer.plan.workload.layer.capacity_factor > 0:
+        return "capacity with samples that are not outermost"
     is_padded = plan["workload"].get("capacityPassing", "EXACT") == "PADDED" and plan["best"]["schedule"] == "PARM_S1"
     return "capacityPassing PADDED" if is_padded else ""
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from moeplan.errors import Error, mismatch
-from moeplan.torch import operations
+from moeplan.errors import Error, InvalidInput, mismatch
+from moeplan.torch import moe_tasks, operations
 from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
@@ -46,7 +46,8 @@ def trace(model: nn.Module, inputs: Inputs, loss: Loss) -> Traced:
     """The step ``loss(model(inputs)).backward()``. Nothing of the model, its gradients or the random state changes: dropout
     drops nothing here.
 
-    Every MoELayer runs once, forward, so all ranks of the job call it together. Raises InvalidInput, naming the module
+    Every MoELayer runs once, forward, so all ranks of the job call it together. The model runs twice more where the second
+    pass made other calls, as after a first pass that has filled a cache of masks or positions. Raises InvalidInput, naming the module
     or function and where it is, for what a training graph cannot hold.
     """
 
@@ -74,11 +75,17 @@ def trace_forward(model: nn.Module, arguments: Arguments, forward: Callable[...,
 def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Optional[Source]]]) -> Traced:
     """Both runs. ``go``: calls the model, gives what it gave and the Source of a loss."""
     batch = batch_of(inputs)
+    part = batch // 2
     whole = _Tape(model, inputs, batch, None)
     output, loss = whole.run(go)
-    part = batch // 2
     if part > 0:
-        _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
+        try:
+            _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
+        except _OtherCalls:
+            # What the first run has kept in the model, both find now.
+            whole = _Tape(model, inputs, batch, None, known_layers=whole.layer_outputs())
+            output, loss = whole.run(go)
+            _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
     for call in whole.calls:
         call.values = []
     kept = [*sources_of(output), *([] if loss is None else [loss])]
@@ -105,10 +112,22 @@ def _run_part(tape: _Tape, go: Callable[[_Tape], Any]) -> None:
         raise mismatch(tape.where, f"{type(error).__name__} with {tape.batch} samples ({error})", expected) from error
 
 
-class _Tape:
-    """The calls of one run. ``first``: the tape of the whole batch, with which this one is compared."""
+class _OtherCalls(InvalidInput):
+    """The part of the batch makes other calls than the whole."""
 
-    def __init__(self, model: nn.Module, inputs: Inputs, batch: int, first: Optional[_Tape]) -> None:
+
+class _Tape:
+    """The calls of one run. ``first``: the tape of the whole batch, with which this one is compared. ``known_layers``: what
+    the MoELayers give, in the order of their calls, where they have run before."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        batch: int,
+        first: Optional[_Tape],
+        known_layers: Optional[list[torch.Tensor]] = None,
+    ) -> None:
         self.model, self.inputs, self.batch, self.first = model, inputs, batch, first
         self.calls: list[Call] = []
         self.model_ends = 0
@@ -119,6 +138,9 @@ class _Tape:
         self._paths = {id(module): path for path, module in reversed(list(model.named_modules()))}
         self._sources: dict[int, Source] = {id(one): Weight(name) for name, one in model.named_parameters()}
         self._sources.update({id(one): Given(i) for i, one in enumerate(flat_tensors(inputs))})
+        self._known_layers = None if known_layers is None else iter(known_layers)
+        owned = {"a parameter": model.parameters(), "a buffer": model.buffers(), "an input": flat_tensors(inputs)}
+        self._owners = {memory_of(one): kind for kind, tensors in owned.items() for one in tensors}
         self._changed: dict[int, int] = {}  # By memory: the call that changed it in place last.
         self._held: list[torch.Tensor] = []  # So that no other tensor gets the id of one that is known.
 
@@ -229,6 +251,15 @@ class _Tape:
             "functions and modules of PyTorch that keep what they save, for this capture",
         )
 
+    def refuse_statistics(self) -> None:
+        if self.runs_later:
+            raise mismatch(
+                self._stack[-1] or "model",
+                "the router's statistics or aux_loss of an MoELayer, which would be those of this pass for ever",
+                "none inside of the forward pass: backward passes have the plan's auxLossCoefficient, and what is printed "
+                "may be read after the step",
+            )
+
     def module(self, original: Any, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         if self.busy:
             return original(module, *args, **kwargs)
@@ -264,20 +295,30 @@ class _Tape:
         if random:
             result = args[0] if call.mutates else args[0].clone()
         elif isinstance(module, MoELayer) and self.first is not None:
-            result = self._part_of_known(call.index, path)
+            result = self._part_of_known(call.index, path, tensors[0])
+        elif isinstance(module, MoELayer) and self._known_layers is not None:
+            result = next(self._known_layers)
         else:
             result = original(module, *args, **kwargs)
         if not isinstance(module, MoELayer) and any(one._version != version for one, version in kept):
             raise mismatch(path, f"{type(module).__name__}, which changes its buffers", "modules that keep no state of their calls")
         return self._add(call, tensors, result, result)
 
-    def _part_of_known(self, index: int, path: str) -> torch.Tensor:
-        """Of a layer's output: its exchanges, and the pairs that it drops, are those of the whole batch."""
+    def layer_outputs(self) -> list[torch.Tensor]:
+        """What the MoELayers gave, in the order of their calls, without what made it."""
+        found = [call.values[0] for call in self.calls if call.is_moe]
+        return [one.detach().clone().requires_grad_(one.requires_grad) for one in found]
+
+    def _part_of_known(self, index: int, path: str, x: torch.Tensor) -> torch.Tensor:
+        """Of a layer's output for the input ``x``: its exchanges, and the pairs that it drops, are those of the whole batch."""
         whole = self._same_call(index, "an MoELayer", path).values[0].detach()
-        rows = whole.shape[0] * self.batch
-        if rows % self.first.batch != 0:
-            raise mismatch(path, f"rows {whole.shape[0]} of {self.first.batch} samples", "samples outermost")
-        return whole[-(rows // self.first.batch) :].clone()
+        axes = [axis for axis, sizes in enumerate(zip(whole.shape, x.shape)) if sizes[0] != sizes[1]]
+        if whole.dim() != x.dim() or len(axes) > 1:
+            found = f"rows {tuple(x.shape)} with {self.batch} samples where {tuple(whole.shape)} were with {self.first.batch}"
+            raise mismatch(path, found, "rows of which one dimension follows the batch")
+        for axis in axes:
+            whole = whole.narrow(axis, whole.shape[axis] - x.shape[axis], x.shape[axis])
+        return whole.clone()
 
     # ---- What is written down.
 
@@ -302,10 +343,9 @@ class _Tape:
     def _note_change(self, call: Call, read: list[torch.Tensor]) -> None:
         if not call.mutates:
             return
-        changed = next(sources_of(call.args))
-        where = call.path or "model"
-        if isinstance(changed, (Weight, Constant, Given)):
-            kind = {Weight: "a parameter", Constant: "a buffer", Given: "an input"}[type(changed)]
+        kind = self._owners.get(memory_of(read[0]))  # Whether by itself or through a view.
+        if kind is not None:
+            where = call.path or "model"
             raise mismatch(where, f"{call.name}, which changes {kind} in place", "operations that change none")
         if self.first is None:
             self._changed[memory_of(read[0])] = call.index
@@ -317,6 +357,7 @@ class _Tape:
                 found = "a tensor with a gradient that nothing in the step has made"
                 raise mismatch(where, found, "inputs without gradients, and functions and modules whose calls can be seen")
             source = self._sources[id(tensor)] = Constant(tensor)
+            self._owners.setdefault(memory_of(tensor), "a buffer")
             self._held.append(tensor)
         elif isinstance(source, Read) and self.first is None:
             self._check_read(self.calls[source.call], source.output, tensor, where)
@@ -341,13 +382,28 @@ class _Tape:
     def _same_call(self, index: int, what: str, where: str) -> Call:
         calls = self.first.calls
         if index >= len(calls):
-            raise mismatch(where or "model", f"{what} that only some sizes of batch call", "the same calls for every batch")
+            raise self._other_calls(where, f"{what} with {self.batch} samples alone")
         return calls[index]
+
+    def _other_calls(self, where: str, found: str) -> InvalidInput:
+        expected = "the same calls for every batch: no loop over samples, and no branch on how many there are"
+        return _OtherCalls(str(mismatch(where or "model", found, expected)), where or "model", found, expected)
+
+    def _check_constants(self, whole: Call, call: Call) -> None:
+        """What neither the model holds nor a call has made has to be the same tensor for every batch."""
+        for one, other in zip(whole.sources, call.sources):
+            if isinstance(one, Constant) and isinstance(other, Constant) and not _same_values(one.tensor, other.tensor):
+                found = f"{call.name}, which reads a tensor of the batch that no call was seen to make"
+                raise mismatch(call.path or "model", found, "functions and modules of PyTorch, none of torch.jit or other libraries")
 
     def _compare(self, call: Call, outputs: list[torch.Tensor]) -> None:
         whole = self._same_call(call.index, call.name, call.path)
-        if whole.name != call.name or whole.path != call.path or len(whole.outputs) != len(outputs):
-            raise mismatch(call.path or "model", f"{call.name} where {whole.name} was", "the same calls for every batch")
+        if whole.name != call.name or whole.path != call.path:
+            raise self._other_calls(call.path, f"{call.name} with {self.batch} samples where {whole.name} was with {self.first.batch}")
+        if len(whole.outputs) != len(outputs):
+            found = f"{call.name}, of {len(outputs)} tensors with {self.batch} samples and {len(whole.outputs)} with {self.first.batch}"
+            raise self._other_calls(call.path, found)
+        self._check_constants(whole, call)
         batches = self.first.batch, self.batch
         calls = self.first.calls
         cut_reads = any(calls[one.call].outputs[one.output].axis is not None for one in _reads(whole))
@@ -370,7 +426,7 @@ class _Tape:
                 now.detach().copy_(expected)  # So that what follows is judged by itself.
             types.append(known._replace(shape=shape, axis=cut[0] if cut and agrees else None))
         whole.outputs = types
-        whole.mixes = mixes
+        whole.mixes = mixes or (whole.is_moe and moe_tasks.why_whole(whole.target, types[0].axis) != "")
 
     def _moves_samples(self, call: Call) -> bool:
         first = next(iter(call.sources), None)
@@ -389,6 +445,10 @@ def _reads(call: Call) -> list[Read]:
 def _plain(value: Any) -> Any:
     """The tensors of an object, such as a model's output, as a list."""
     return flat_tensors(value) if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, dict)) else value
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one is other or (one.shape == other.shape and one.dtype == other.dtype and alike(one, other))
 
 
 class _Functions(TorchFunctionMode):
@@ -423,6 +483,11 @@ def _modules_through(tape: _Tape) -> Iterator[None]:
         tape.refuse_saved_tensor_hooks()
         return enter_hooks(hooks)
 
+    def statistics(layer: MoELayer) -> Any:
+        tape.refuse_statistics()
+        return router_statistics(layer)
+
+    router_statistics = MoELayer.router_statistics
     saved_tensors_hooks = torch.autograd.graph.saved_tensors_hooks
     enter_hooks = saved_tensors_hooks.__enter__
     apply_function = inspect.getattr_static(torch.autograd.Function, "apply")
@@ -430,6 +495,7 @@ def _modules_through(tape: _Tape) -> Iterator[None]:
         _replace(changes, nn.Module, "__call__", call)
         _replace(changes, torch.Tensor, "__getitem__", index)
         _replace(changes, torch.autograd.Function, "apply", classmethod(apply))
+        _replace(changes, MoELayer, "router_statistics", statistics)
         _replace(changes, saved_tensors_hooks, "__enter__", enter)
         yield
 
