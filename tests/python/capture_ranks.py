@@ -24,13 +24,14 @@ from moeplan.torch.tracer import trace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "models"))
 
+import deepseek_like  # noqa: E402
 import gpt2_like  # noqa: E402
 import mixtral_like  # noqa: E402
 
 BATCH, VOCABULARY, EXPERTS = 8, 64, 4
 
 
-def plan_of(world, width, hidden, length, top_k, matrices, **best):
+def plan_of(world, width, hidden, length, top_k, matrices, more=None, **best):
     layer = {
         "batch": BATCH,
         "sequenceLength": length,
@@ -40,6 +41,7 @@ def plan_of(world, width, hidden, length, top_k, matrices, **best):
         "topK": top_k,
         "bytesPerElement": 4,
         "expertMatrices": matrices,
+        **(more or {}),
     }
     layout = {"expertParallel": world.ranks}
     found = {"schedule": "BASELINE", "chunks": 1, "partitionDegree": 1, **best}
@@ -58,6 +60,24 @@ def of_mixtral(block):
     return {**weights, "top_k": block.top_k, "dropless": True, "returns": lambda layer, x, y: (y, layer.gate.sum())}
 
 
+def router_of(gate):
+    return {
+        "scoreFunction": "SIGMOID",
+        "correctionBias": True,
+        "weightScale": gate.route_scale,
+        "expertGroups": gate.n_groups,
+        "groupsPerToken": gate.topk_groups,
+    }
+
+
+def of_deepseek(block):
+    names = {"gate_up": "w1", "up": "w3", "down": "w2"}
+    weights = {name: [getattr(expert, own).weight.T for expert in block.experts] for name, own in names.items()}
+    shared = {f"shared_{name}": getattr(block.shared_experts, own).weight.T for name, own in names.items()}
+    gate = {"gate": block.gate.weight, "correction_bias": block.gate.bias}
+    return {**gate, **weights, **shared, "top_k": block.gate.topk, "dropless": True, "router": router_of(block.gate)}
+
+
 def model_of(world, kind, width=32, length=16, **best):
     """The model with its blocks replaced, and the loss of its output for the batch's targets."""
     torch.manual_seed(7)
@@ -67,6 +87,13 @@ def model_of(world, kind, width=32, length=16, **best):
         plan = plan_of(world, width, 2 * width, length, 1, 2, **best)
         moeplan.torch.replace(model, {gpt2_like.SparseFeedForward: of_gpt2}, plan, world)
         return model, lambda logits: F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+    if kind == "deepseek_like":
+        args = deepseek_like.Args(VOCABULARY, width, 2 * width, width, n_routed_experts=EXPERTS)
+        model = deepseek_like.Transformer(args).to(world.device)
+        more = {"sharedHiddenDim": width, "router": router_of(model.layers[-1].ffn.gate)}
+        plan = plan_of(world, width, width, length, args.n_activated_experts, 3, more, **best)
+        moeplan.torch.replace(model, {deepseek_like.MoE: of_deepseek}, plan, world)
+        return model, lambda logits: F.cross_entropy(logits.flatten(0, 1), targets.flatten())
     model = mixtral_like.Model(mixtral_like.Config(VOCABULARY, width, 2 * width, 2, 4, 2, EXPERTS)).to(world.device)
     plan = plan_of(world, width, 2 * width, length, 2, 3, **best)
     moeplan.torch.replace(model, {mixtral_like.SparseMoeBlock: of_mixtral}, plan, world)
@@ -105,7 +132,8 @@ def check_graph(graph, model):
             weights = graph["instructions"][ids.index(path + ".dw")]
             assert weights["outputBytes"] == [4 * sum(one.numel() for one in module.parameters())], path
         if isinstance(module, moeplan.torch.MoELayer):
-            of_layer = ("gate", "dispatch", "all_to_all1", "experts", "all_to_all2", "combine")
+            shared = ["shared"] if module.plan.workload.layer.shared_hidden_dim > 0 else []
+            of_layer = ["gate", "dispatch", "all_to_all1", *shared, "experts", "all_to_all2", "combine"]
             expected = [f"{path}.{name}" for name in of_layer]
             assert [one for one in ids if one.startswith(path) and not one.endswith((".dx", ".dw"))] == expected, ids
             assert {one + ".dx" for one in expected} | {f"{path}.gate.dw", f"{path}.experts.dw"} <= set(ids), ids

@@ -22,7 +22,7 @@ from moeplan.torch.ranges import longest  # noqa: E402
 from moeplan.torch.traced import BatchSize, Read  # noqa: E402
 from moeplan.torch.tracer import trace  # noqa: E402
 
-KINDS = ["gpt2_like", "mixtral_like"]
+KINDS = ["gpt2_like", "mixtral_like", "deepseek_like"]
 HOST = torch.device("cpu")
 
 

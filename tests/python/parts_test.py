@@ -7,6 +7,8 @@ from ranks import run_ranks
 
 pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
+KINDS = ["gpt2_like", "mixtral_like", "deepseek_like"]
+
 
 @pytest.mark.parametrize(
     "name", ["gradients", "with_weight_gradients", "turns", "other_passes", "distributed_data_parallel", "refusals"]
@@ -15,10 +17,11 @@ def test_parts_are_the_whole(tmp_path, name):
     run_ranks(tmp_path, 2, name, program="parts_ranks", gpus_per_node=1)
 
 
-def test_models_of_strangers(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_strangers(tmp_path, kind):
     if "MOEPLAN_BIN" not in os.environ:
         pytest.skip("MOEPLAN_BIN names no planner")
-    run_ranks(tmp_path, 2, "models_of_strangers", program="parts_ranks", gpus_per_node=1)
+    run_ranks(tmp_path, 2, "model_of_strangers", program="parts_ranks", gpus_per_node=1, kind=kind)
 
 
 def test_random_plans(tmp_path):

@@ -48,10 +48,11 @@ def test_a_strangers_model_is_captured(tmp_path, kind):
     run_ranks(tmp_path, 2, "captured", program="capture_ranks", device="cuda", gpus_per_node=2, **arguments)
 
 
-def test_a_plan_of_a_captured_step_is_run(tmp_path):
+@pytest.mark.parametrize("kind", ["gpt2_like", "mixtral_like"])
+def test_a_plan_of_a_captured_step_is_run(tmp_path, kind):
     if "MOEPLAN_BIN" not in os.environ:
         pytest.skip("MOEPLAN_BIN names no planner")
-    run_ranks(tmp_path, 2, "models_of_strangers", program="parts_ranks", device="cuda", gpus_per_node=1)
+    run_ranks(tmp_path, 2, "model_of_strangers", program="parts_ranks", device="cuda", gpus_per_node=1, kind=kind)
 
 
 @pytest.mark.parametrize("name", ["gradients", "special_models", "distributed_data_parallel"])

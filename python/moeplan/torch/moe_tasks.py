@@ -19,7 +19,7 @@ OPS = {
     "gate": "GATE",
     "dispatch": "DISPATCH",
     "all_to_all1": "ALL_TO_ALL",
-    "shared": "EXPERT",
+    "shared": "MATMUL",  # It computes what samples give, while those of experts are irregular.
     "experts": "EXPERT",
     "all_to_all2": "ALL_TO_ALL",
     "combine": "COMBINE",
