@@ -131,6 +131,44 @@ def test_ids_are_paths_and_names():
     assert [one.id for one in step.instructions][:3] == ["linear", "dropout_1", "dropout"]
 
 
+class OwnLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 6))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight)
+
+
+class OwnNorm(nn.Module):
+    def __init__(self, offset):
+        super().__init__()
+        self.weight, self.offset = nn.Parameter(torch.zeros(6)), offset
+
+    def forward(self, x):
+        return x * (self.offset + self.weight if self.offset else self.weight)
+
+
+def test_weight_gradients_wait_where_a_schedule_can_leave_them():
+    modules = {
+        "own": OwnLinear(),
+        "norm": OwnNorm(0),
+        "plus_one": OwnNorm(1),  # Gemma's.
+        "groups": nn.GroupNorm(1, 3),
+        "places": nn.Embedding(3, 6),
+    }
+    step = traced(lambda net, x: net.groups(net.plus_one(net.norm(net.own(x) + net.places(torch.arange(3))))), **modules)
+    waits = {name: (step.by_id[name].op, step.can_wait(step.by_id[name])) for name in ("linear", *modules)}
+    assert waits == {
+        "linear": ("MATMUL", True),
+        "own": ("MATMUL", True),
+        "norm": ("LAYER_NORM", True),
+        "plus_one": ("LAYER_NORM", False),
+        "groups": ("LAYER_NORM", False),
+        "places": ("OTHER", False),
+    }
+
+
 def test_views_and_constants_go_to_their_reader():
     def function(net, x):
         mask = torch.ones(3, 3).triu(1) * -9.0
@@ -316,6 +354,12 @@ def unseen(x: torch.Tensor):
     return x.detach().sign()
 
 
+class InPlaceNorm(OwnNorm):
+    def forward(self, x):
+        x *= 2
+        return super().forward(x)
+
+
 def clamped(net, x):
     net.linear.weight.data.clamp_(-1, 1)
     return x
@@ -360,6 +404,7 @@ REFUSED = {
     "buffer": (counted, {}, "model", "changes a buffer in place"),
     "unseen": (lambda net, x: x * unseen(x), {}, "model", "a tensor of the batch that no call was seen to make"),
     "samples": (lambda net, x: torch.stack(list(x)), {}, "model", "unbind, of 2 tensors with 2 samples and 4 with 4"),
+    "norm in place": (lambda net, x: net.norm(x * 1), {"norm": InPlaceNorm(0)}, "norm", "which changes its buffers, parameters or inputs"),
     "data": (clamped, {}, "model", "clamp_, which changes a parameter in place"),
     "count": (counted_through_a_view, {}, "model", "add_, which changes a buffer in place"),
     "view": (through_a_view, {}, "loss", "changed in place through a view"),

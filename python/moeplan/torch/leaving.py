@@ -55,6 +55,20 @@ class Leaving:
         return result
 
 
+def can_leave(module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether a call of the module with these arguments has a weight gradient that ``Leaving`` can leave. Runs the module,
+    where it is none that always has."""
+    own = [one for one in module._parameters.values() if one is not None]
+    if not any(one.requires_grad for one in own):
+        return False
+    if type(module) in (torch.nn.Linear, torch.nn.LayerNorm):
+        return True
+    deferred = Deferred(own)
+    with torch.enable_grad(), _Calls(deferred, deferred.open(), own) as calls:
+        module.forward(*args, **kwargs)
+    return calls.left
+
+
 def _same(parameters: Iterable[torch.Tensor], own: Iterable[torch.Tensor]) -> bool:
     """Whether autograd's graph has room for those that learn: a wrapper may have put others in their place."""
     return [id(one) for one in parameters] == [id(one) for one in own if one.requires_grad]

@@ -52,7 +52,7 @@ _ON_HOST = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__in
 def is_leaf(module: nn.Module, path: str) -> bool:
     """Whether the module is one operation; what it calls is traced where it is not. Raises InvalidInput for PyTorch's own
     modules that have no place in a training graph."""
-    if isinstance(module, MoELayer) or _is_own_norm(module):
+    if isinstance(module, MoELayer) or _own_op(module):
         return True
     if not type(module).__module__.startswith("torch.") or isinstance(module, _CONTAINERS):
         return False
@@ -61,10 +61,14 @@ def is_leaf(module: nn.Module, path: str) -> bool:
     return True
 
 
-def _is_own_norm(module: nn.Module) -> bool:
-    """A norm of the model's own: by its name, with a weight, and no modules inside."""
-    named = type(module).__name__.lower().endswith("norm") and not type(module).__module__.startswith("torch.")
-    return named and isinstance(getattr(module, "weight", None), nn.Parameter) and not any(module.children())
+def _own_op(module: nn.Module) -> str:
+    """The operation of a norm or linear layer of the model's own, by its name, with a weight and no modules inside; else empty."""
+    if type(module).__module__.startswith("torch.") or any(module.children()):
+        return ""
+    if not isinstance(getattr(module, "weight", None), nn.Parameter):
+        return ""
+    name = type(module).__name__.lower()
+    return "LAYER_NORM" if name.endswith("norm") else "MATMUL" if name.endswith("linear") or name == "conv1d" else ""
 
 
 def unknown(path: str, found: str) -> InvalidInput:
@@ -91,7 +95,7 @@ def _op_of_torch_module(module: nn.Module) -> Optional[str]:
 def op_of_module(module: nn.Module) -> str:
     if isinstance(module, MoELayer):
         return "MOE"
-    return "LAYER_NORM" if _is_own_norm(module) else (_op_of_torch_module(module) or "OTHER")
+    return _own_op(module) or _op_of_torch_module(module) or "OTHER"
 
 
 def op_of_function(name: str) -> str:

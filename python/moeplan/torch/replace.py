@@ -232,7 +232,8 @@ def _compare(path: str, block: torch.nn.Module, layer: MoELayer) -> None:
     layer._passes.last = None  # These rows are none of the job's.
     expected = _rows_of(block, x)
     off = max(layer.world._gather(0.0 if expected is None else _rows_off(found, expected)))
-    if off > (0.5 if about.capacity_factor > 0 else 0.1):
+    # Blocks drop pairs in their own ways, and logits that are rounded choose other experts now and then.
+    if off > (0.5 if about.capacity_factor > 0 or layer.dtype != torch.float32 else 0.1):
         raise mismatch(
             path,
             f"other values than those of its layer for {off:.0%} of some random rows",

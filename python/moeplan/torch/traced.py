@@ -93,7 +93,8 @@ class Call:
     ``args`` and ``kwargs`` hold a Source for each tensor and a BatchSize for each size that follows the batch. ``path``:
     the module's, or that of the module whose forward calls the function. ``aliases``: every output lies in the memory of
     something that is read. ``mutates``: the first argument is changed, and is the call's output. ``varies``: it depends on
-    inputs or parameters. ``mixes``: a part of the batch does not give its part of the output.
+    inputs or parameters. ``mixes``: a part of the batch does not give its part of the output. ``leaves``: a module's weight
+    gradient may run later (leaving.py).
     """
 
     index: int
@@ -110,6 +111,7 @@ class Call:
     varies: bool = True
     random: bool = False
     mixes: bool = True
+    leaves: bool = True
     outputs: list[TensorType] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)  # Of the traced batch, while it is traced.
 
@@ -226,8 +228,8 @@ class Traced:
         return [name for name in one.weights if self.parameters[name].requires_grad]
 
     def can_wait(self, one: Instruction) -> bool:
-        """Whether the instruction's weight gradient may run later: it is a module's, which the step calls once."""
-        return one.main.is_module and sum(other.main.target is one.main.target for other in self.instructions) == 1
+        """Whether the instruction's weight gradient may run later: it is a module's that can leave it, called once in the step."""
+        return one.main.is_module and one.main.leaves and sum(other.main.target is one.main.target for other in self.instructions) == 1
 
     def goes_back(self, one: Instruction) -> list[Read]:
         """What the instruction reads that has a gradient."""

@@ -21,6 +21,7 @@ from moeplan.torch import moe_tasks, operations
 from moeplan.torch.by_batch import alike, merged, size_by_batch
 from moeplan.torch.instructions import instructions_of
 from moeplan.torch.layer import MoELayer
+from moeplan.torch.leaving import can_leave
 from moeplan.torch.step_inputs import Arguments, Inputs, Loss, are_alike, batch_of, called, loss_of, part_of
 from moeplan.torch.traced import (
     BatchSize,
@@ -291,7 +292,8 @@ class _Tape:
             raise mismatch(path, f"{type(module).__name__} in place with its input by name", "the input as the first argument")
         if call.mutates:
             self._keep_values(args[0])
-        kept = [(one, one._version) for one in module.buffers() if not one.is_inference()]
+        kept = [*module.buffers(), *(() if call.mutates else tensors)]
+        versions = [(one, one._version) for one in kept if not one.is_inference()]
         if random:
             result = args[0] if call.mutates else args[0].clone()
         elif isinstance(module, MoELayer) and self.first is not None:
@@ -300,8 +302,11 @@ class _Tape:
             result = next(self._known_layers)
         else:
             result = original(module, *args, **kwargs)
-        if not isinstance(module, MoELayer) and any(one._version != version for one, version in kept):
-            raise mismatch(path, f"{type(module).__name__}, which changes its buffers", "modules that keep no state of their calls")
+        if not isinstance(module, MoELayer) and any(one._version != version for one, version in versions):
+            found = f"{type(module).__name__}, which changes its buffers, parameters or inputs"
+            raise mismatch(path, found, "modules that keep no state of their calls")
+        if self.first is None and call.weights and not isinstance(module, MoELayer):
+            call.leaves = can_leave(module, args, kwargs)
         return self._add(call, tensors, result, result)
 
     def layer_outputs(self) -> list[torch.Tensor]:
