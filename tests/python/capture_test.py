@@ -292,6 +292,10 @@ def test_instructions_that_share_memory_compute_the_step():
         kept += 1
         a, b = kept.sin(), v.cos()
         a.mul_(k)
+        b[:, 1:] += a[:, :-1]
+        shifted = b.new_zeros(b.shape)
+        shifted[:, :-1] += b[:, 1:]
+        b = b + shifted
         picked = torch.where(a > 0, a, b).masked_fill_(a > 1, 0.5)
         squares = a * a + b * b
         return squares + (a + b) + picked + net.act(squares * 2)
@@ -370,6 +374,14 @@ def counted_through_a_view(net, x):
     return x
 
 
+def put_elsewhere(net, x):
+    y = x * 1
+    some = y[:, 1:]
+    some += 1
+    y[:, :2] = some
+    return y
+
+
 def through_a_view(net, x):
     y = x * 1
     y[:, 0].mul_(2)
@@ -407,6 +419,7 @@ REFUSED = {
     "norm in place": (lambda net, x: net.norm(x * 1), {"norm": InPlaceNorm(0)}, "norm", "which changes its buffers, parameters or inputs"),
     "data": (clamped, {}, "model", "clamp_, which changes a parameter in place"),
     "count": (counted_through_a_view, {}, "model", "add_, which changes a buffer in place"),
+    "elsewhere": (put_elsewhere, {}, "model", "changed in place through a view"),
     "view": (through_a_view, {}, "loss", "changed in place through a view"),
     "autograd": (lambda net, x: Doubled.apply(x) + 1, {}, "model", "an autograd.Function, Doubled"),
     "checkpoint": (

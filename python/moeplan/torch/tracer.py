@@ -143,6 +143,7 @@ class _Tape:
         owned = {"a parameter": model.parameters(), "a buffer": model.buffers(), "an input": flat_tensors(inputs)}
         self._owners = {memory_of(one): kind for kind, tensors in owned.items() for one in tensors}
         self._changed: dict[int, int] = {}  # By memory: the call that changed it in place last.
+        self._put_back: Optional[torch.Tensor] = None  # What y[key] += x is about to write to a second time.
         self._held: list[torch.Tensor] = []  # So that no other tensor gets the id of one that is known.
 
     # ---- A run.
@@ -196,6 +197,7 @@ class _Tape:
         name = operations.name_of(function)
         function, args, kwargs = operations.by_shape(name, function, args, kwargs)
         where = self._stack[-1] or "model"
+        self._put_back = args[0] if self._puts_back(name, args) else None
         tensors = [leaf for leaf in flat_tensors((args, kwargs))]
         varies = any(self._varies(self._source_of(one, where)) for one in tensors)
         operations.check_function(name, where, args, kwargs, varies)
@@ -228,6 +230,21 @@ class _Tape:
         if self.runs_later and (name in ("register_hook", "retain_grad") or args[0].requires_grad != before):
             raise mismatch(where, f"a call of {name} on a tensor of the pass", "a forward pass that can run from its trace")
         return result
+
+    def _puts_back(self, name: str, args: Any) -> bool:
+        """Whether the call is the last of y[key] += x: assigns to y[key] what was taken there and has been changed in place. A
+        copy of y, to which that is assigned, is then what y is."""
+        if name != "setitem_" or not isinstance(args[2], torch.Tensor) or flat_tensors(args[1]):
+            return False
+        y, value = (self._sources.get(id(one)) for one in (args[0], args[2]))
+        if not isinstance(y, Read) or not isinstance(value, Read):
+            return False
+        change = self.calls[value.call]
+        view = next(iter(change.sources), None)
+        if not change.mutates or not isinstance(view, Read) or self._changed.get(memory_of(args[0])) != change.index:
+            return False
+        taken = self.calls[view.call]
+        return taken.name == "getitem" and taken.args == (y, args[1])
 
     def _keep_values(self, tensor: torch.Tensor) -> None:
         """What was written to the memory of ``tensor``, which changes now, is compared as it was."""
@@ -364,7 +381,7 @@ class _Tape:
             source = self._sources[id(tensor)] = Constant(tensor)
             self._owners.setdefault(memory_of(tensor), "a buffer")
             self._held.append(tensor)
-        elif isinstance(source, Read) and self.first is None:
+        elif isinstance(source, Read) and self.first is None and tensor is not self._put_back:
             self._check_read(self.calls[source.call], source.output, tensor, where)
         return source
 
