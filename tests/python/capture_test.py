@@ -358,6 +358,11 @@ def unseen(x: torch.Tensor):
     return x.detach().sign()
 
 
+class DroppingLinear(OwnLinear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.1)
+
+
 class InPlaceNorm(OwnNorm):
     def forward(self, x):
         x *= 2
@@ -416,6 +421,7 @@ REFUSED = {
     "buffer": (counted, {}, "model", "changes a buffer in place"),
     "unseen": (lambda net, x: x * unseen(x), {}, "model", "a tensor of the batch that no call was seen to make"),
     "samples": (lambda net, x: torch.stack(list(x)), {}, "model", "unbind, of 2 tensors with 2 samples and 4 with 4"),
+    "drops": (lambda net, x: net.own(x), {"own": DroppingLinear()}, "own", "DroppingLinear, which draws random numbers"),
     "norm in place": (lambda net, x: net.norm(x * 1), {"norm": InPlaceNorm(0)}, "norm", "which changes its buffers, parameters or inputs"),
     "data": (clamped, {}, "model", "clamp_, which changes a parameter in place"),
     "count": (counted_through_a_view, {}, "model", "add_, which changes a buffer in place"),

@@ -67,6 +67,8 @@ def _own_op(module: nn.Module) -> str:
         return ""
     if not isinstance(getattr(module, "weight", None), nn.Parameter):
         return ""
+    if not set(dict(module.named_parameters())) <= {"weight", "bias"}:
+        return ""  # It may be several operations, as one with low-rank matrices beside its own.
     name = type(module).__name__.lower()
     return "LAYER_NORM" if name.endswith("norm") else "MATMUL" if name.endswith("linear") or name == "conv1d" else ""
 

@@ -311,6 +311,7 @@ class _Tape:
             self._keep_values(args[0])
         kept = [*module.buffers(), *(() if call.mutates else tensors)]
         versions = [(one, one._version) for one in kept if not one.is_inference()]
+        state = _random_state(tensors)
         if random:
             result = args[0] if call.mutates else args[0].clone()
         elif isinstance(module, MoELayer) and self.first is not None:
@@ -322,6 +323,9 @@ class _Tape:
         if not isinstance(module, MoELayer) and any(one._version != version for one, version in versions):
             found = f"{type(module).__name__}, which changes its buffers, parameters or inputs"
             raise mismatch(path, found, "modules that keep no state of their calls")
+        if not random and not torch.equal(_random_state(tensors), state):
+            found = f"{type(module).__name__}, which draws random numbers"
+            raise mismatch(path, found, "random numbers of Dropout alone, as a module of its own")
         if self.first is None and call.weights and not isinstance(module, MoELayer):
             call.leaves = can_leave(module, args, kwargs)
         return self._add(call, tensors, result, result)
@@ -467,6 +471,12 @@ def _reads(call: Call) -> list[Read]:
 def _plain(value: Any) -> Any:
     """The tensors of an object, such as a model's output, as a list."""
     return flat_tensors(value) if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, dict)) else value
+
+
+def _random_state(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """That of the device which the tensors are on."""
+    on_card = next((one.device for one in tensors if one.device.type == "cuda"), None)
+    return torch.get_rng_state() if on_card is None else torch.cuda.get_rng_state(on_card)
 
 
 def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
