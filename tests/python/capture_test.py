@@ -15,12 +15,15 @@ import moeplan  # noqa: E402
 from moeplan.torch import moe_tasks  # noqa: E402
 from moeplan.torch.by_batch import alike  # noqa: E402
 from moeplan.torch.capture import _between  # noqa: E402
+from moeplan.torch.deferred import Slots  # noqa: E402
+from moeplan.torch.forward_in_parts import Program  # noqa: E402
 from moeplan.torch.operator_times import Operator, OperatorTimes  # noqa: E402
 from moeplan.torch.operators import Operators  # noqa: E402
 from moeplan.torch.paced_step import PacedStep  # noqa: E402
-from moeplan.torch.ranges import longest  # noqa: E402
+from moeplan.torch.ranges import Partition, longest  # noqa: E402
+from moeplan.torch.step_inputs import Arguments  # noqa: E402
 from moeplan.torch.traced import BatchSize, Read  # noqa: E402
-from moeplan.torch.tracer import trace  # noqa: E402
+from moeplan.torch.tracer import trace, trace_forward  # noqa: E402
 
 KINDS = ["gpt2_like", "mixtral_like", "deepseek_like"]
 HOST = torch.device("cpu")
@@ -223,6 +226,31 @@ def test_what_mixes_samples_cannot_be_cut(function, mixing):
     mixes = [name for name, op in ops.items() if op == "OTHER"]
     assert mixes == mixing, ops
     assert ops["tanh"] == "ELEMENTWISE"
+
+
+def test_what_only_the_loss_needs_runs_behind_the_samples():
+    """A router's loss in the middle of the model stands in the way of no range."""
+
+    def function(net, x):
+        mean = x.mean((0, 1))
+        shares = x.softmax(-1).mean((0, 1))
+        loss = (shares * nn.functional.dropout(shares * 2, 0.5, net.training)).sum()
+        return net.act(x - mean), loss
+
+    torch.manual_seed(5)
+    net, x = Net(function, act=nn.Tanh()), torch.randn(4, 3, 6)
+    step = trace_forward(net, Arguments((x,), {}), net.forward)
+    # A dropout draws where it did, and what it reads is there.
+    names = "linear mean softmax mean_1 mul dropout sub act mul_1 sum"
+    assert [one.id for one in step.instructions] == names.split()
+    net.eval()
+    step = trace_forward(net, Arguments((x,), {}), net.forward)
+    names = "linear mean softmax sub act mean_1 mul mul_1 sum"
+    assert [one.id for one in step.instructions] == names.split()
+    y = torch.randn(4, 3, 6)
+    found = Program(net, step, [Partition("softmax", "act", 2, "a test")]).run([y], Slots())
+    for one, expected in zip(found, net(y)):
+        assert torch.allclose(one, expected, atol=1e-6)
 
 
 def test_parts_of_a_batch_have_sizes_of_their_own():

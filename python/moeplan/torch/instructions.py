@@ -9,8 +9,10 @@ from moeplan.torch import moe_tasks, operations
 from moeplan.torch.traced import Call, Instruction, Read, Source, Weight
 
 
-def instructions_of(calls: list[Call], kept: Iterable[Source]) -> list[Instruction]:
-    """The instructions of the calls, in their order. ``kept``: what is read after the step's end.
+def instructions_of(calls: list[Call], kept: Iterable[Source], model_ends: int) -> list[Instruction]:
+    """The instructions of the calls, in their order, but for what mixes samples and only the loss or the model's output
+    needs, such as a router's loss: that runs once the model's samples have. So it stands in the way of no range. ``kept``: what
+    is read after the step's end; ``model_ends``: the first call of the loss.
 
     A view that one instruction reads, and what depends on neither inputs nor parameters, go to their first reader; a view
     with several readers is an instruction of its own.
@@ -21,7 +23,22 @@ def instructions_of(calls: list[Call], kept: Iterable[Source]) -> list[Instructi
         if owners[call.index] is not None:
             members.setdefault(owners[call.index], []).append(call)
     names = _Names({call.path for call in calls if call.is_module})
-    return [_instruction(calls[index], members[index], calls, names) for index in sorted(members)]
+    found = [_instruction(calls[index], members[index], calls, names) for index in sorted(members)]
+    aside = _aside([one for one in found if one.main.index < model_ends])
+    return sorted(found, key=lambda one: (one.main.index >= model_ends, one.main.index in aside))
+
+
+def _aside(instructions: list[Instruction]) -> set[int]:
+    """The last calls of those that give nothing, through any others, to instructions of samples."""
+    needed: set[int] = set()  # Calls.
+    aside: set[int] = set()
+    for one in reversed(instructions):
+        draws = any(call.random for call in one.calls)  # In the order of the step.
+        if one.samples or one.layer is not None or draws or one.main.index in needed:
+            needed.update(read.call for read in one.reads)
+        else:
+            aside.add(one.main.index)
+    return aside
 
 
 def _owners(calls: list[Call], kept: set[int]) -> dict[int, int | None]:

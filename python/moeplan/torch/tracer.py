@@ -92,7 +92,7 @@ def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Opti
     kept = [*sources_of(output), *([] if loss is None else [loss])]
     return Traced(
         calls=whole.calls,
-        instructions=instructions_of(whole.calls, kept),
+        instructions=instructions_of(whole.calls, kept, whole.model_ends),
         parameters=dict(model.named_parameters()),
         batch=batch,
         part=part,
