@@ -65,7 +65,10 @@ class Processes:
     @staticmethod
     def _started():
         command = [sys.executable, "-B", str(HERE / "rank_process.py")]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # Memory that a step frees is kept for the next, as on a card: given back, its pages are faults, which on a virtual
+        # machine take longer than what computes.
+        keeps = {"MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_MAX_": "0"}
+        environment = {**os.environ, **keeps, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
 
     @staticmethod
