@@ -212,7 +212,8 @@ def captured(world, kind, cache):
     assert {one["timeS"] for one in other["instructions"]} == {0.0, 1.5}
     said = answered(graph)
     assert "Parts that run beside each other take" in said["explanation"], said["explanation"]
-    assert not any("measuredSteps" in warning for warning in said["warnings"]), said["warnings"]
+    # A busy machine's steps may be out of reach of any times of parts; ranges that cannot be cut are a fault.
+    assert not any("cannot be cut" in warning for warning in said["warnings"]), said["warnings"]
     answer = said["rules"]["lancet"]
     assert 0 < answer["timeS"] <= answer["unscheduledTimeS"] * (1 + 1e-9)
     assert set(answer["order"]) and graph["maxParts"] == BATCH
