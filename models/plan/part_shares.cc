@@ -35,7 +35,9 @@ std::optional<double> PartShares::EvenS(const Instruction& one, int parts) const
   const double whole_s = one.time_s.value_or(one.part_times_s.front()), part_s = one.part_times_s[parts - 1];
   const double share = rows_->ShareOfWhole(parts);
   if (share >= 1) return std::nullopt;
-  return std::max(0.0, whole_s + (part_s - whole_s) * (1 - 1.0 / parts) / (1 - share));
+  // Times that were measured, or made up, may lie on no such line.
+  const double even_s = whole_s + (part_s - whole_s) * (1 - 1.0 / parts) / (1 - share);
+  return std::clamp(even_s, std::min(part_s, whole_s / parts), std::max(part_s, whole_s));
 }
 
 bool PartShares::IsUneven(const Instruction& one, int parts) const {

@@ -21,7 +21,8 @@ class PartShares {
   // The share of the work of `one`, of that graph, that one of `parts` parts is.
   double Of(const Instruction& one, int parts, CutAxis axis) const;
 
-  // The time of one of `parts` even parts: on the straight line through the whole and the part that the graph times.
+  // The time of one of `parts` even parts: on the straight line through the whole and the part that the graph times,
+  // between a part of no fixed cost and the whole.
   // Absent where the graph's part is even itself, or times no part.
   std::optional<double> EvenS(const Instruction& one, int parts) const;
 

@@ -57,6 +57,7 @@ LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& optio
   request.recompute_layers = options.recompute_layers;
   request.attention = options.attention;
   request.next_tokens = options.next_tokens;
+  request.overlaps_shared_experts = false;  // What runs beside what is for a plan of the graph to say.
   return request;
 }
 
@@ -165,6 +166,13 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
     return Bad("stage", StrCat(stage), stages == 1 ? "0: there is one stage" : StrCat("0 to ", stages - 1));
   }
   RETURN_IF_ERROR(whole("max parts", options.max_parts, kMostParts));
+  if (options.pipeline_parallel == 1 && options.virtual_stages > 1) {
+    return Bad("virtual stages", StrCat(options.virtual_stages), "1 where there is one stage");
+  }
+  if (options.pipeline_parallel == 1 && !options.stages.empty() && options.stages != std::vector{model.layers()}) {
+    return Bad("stages", StrCat(options.stages.size()), StrCat("one of all ", model.layers(), " layers, or none"));
+  }
+  RETURN_IF_ERROR(CheckKept(RequestOf(model, options)));
   if (!(std::isfinite(options.capacity_factor) && options.capacity_factor > 0)) {
     return Bad("capacity factor", StrCat(options.capacity_factor), "a finite number above 0");
   }

@@ -26,10 +26,9 @@
 //                        last stage gets its rows in `received` instead, and the first its gradients in
 //                        `passed_on.dx`. Rows that came in the SEND before take no time.
 //   virtual stages       The graph is that of one of them; its SENDs are those of a stage.
-//   recomputation        What is not kept is computed again in the backward pass (`.recomputed`): a layer as a whole
-//   and
-//                        a part that selective recomputation calls a module when the way back reaches it, norms and
-//                        latent projections when something reads them.
+//   recomputation        Instructions whose names end in `.recomputed` compute again in the backward pass what was not
+//                        kept: whole layers and modules once the way back reaches them, norms and latent projections
+//                        once something reads them (docs/decisions/0052).
 //   further tokens       Layers that predict them (MTP) stand in front of the head, each with an embedding, a head and
 //                        a loss of its own that have the model's weights.
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
@@ -41,9 +40,10 @@
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
 // gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, collectives by
-// their groups, extrapolated where those were not measured. Each of k parts takes the time of one k-th of the work, but
-// an all-to-all's and the experts' that of the busiest rank's rows in it, over what the whole
-// batch brings (models/routing/part_rows.h). Seconds, bytes, flops. Pure functions.
+// their groups, extrapolated where those were not measured.
+// Each of k parts takes the time of one k-th of the work, but an all-to-all's and the experts' that of the busiest
+// rank's rows in it, over what the whole batch brings (models/routing/part_rows.h).
+// Seconds, bytes, flops. Pure functions.
 #pragma once
 
 #include <numeric>

@@ -124,6 +124,24 @@ Status CheckStages(const LayoutRequest& request) {
 
 }  // namespace
 
+Status CheckKept(const LayoutRequest& request) {
+  if (request.recompute != Recompute::kSelective && !request.recompute_modules.empty()) {
+    return InvalidInput("recomputeModules: found some without recompute SELECTIVE, expected none");
+  }
+  if (request.recompute_modules.Has(RecomputeModule::kMlaUpProj) && request.model.latent_attention.kv_rank == 0) {
+    return InvalidInput("recomputeModules: found MLA_UP_PROJ, expected it of a model with latent attention alone");
+  }
+  const bool of_full = request.recompute == Recompute::kFull || request.recompute_layers == 0;
+  if (!of_full) return InvalidInput("recomputeLayers: found them without recompute FULL, expected 0");
+  if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
+    return OutOfRange("recomputeLayers", request.recompute_layers, 0, request.model.layers());
+  }
+  if (request.next_tokens < 0 || request.next_tokens > kMostNextTokens) {
+    return OutOfRange("mtpLayers", request.next_tokens, 0, kMostNextTokens);
+  }
+  return OkStatus();
+}
+
 Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) {
   if (request.gpus < 1 || request.gpus > kMostGpus) return OutOfRange("gpus", request.gpus, 1, kMostGpus);
   if (request.gpus % cluster.gpus_per_node != 0 && cluster.gpus_per_node % request.gpus != 0) {
@@ -143,22 +161,9 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(CheckStages(request));
   RETURN_IF_ERROR(CheckExchanges(request));
-  if (request.recompute != Recompute::kSelective && !request.recompute_modules.empty()) {
-    return InvalidInput("recomputeModules: found some without recompute SELECTIVE, expected none");
-  }
-  if (request.recompute_modules.Has(RecomputeModule::kMlaUpProj) && request.model.latent_attention.kv_rank == 0) {
-    return InvalidInput("recomputeModules: found MLA_UP_PROJ, expected it of a model with latent attention alone");
-  }
+  RETURN_IF_ERROR(CheckKept(request));
   if (request.gradient_bytes != 4 && request.gradient_bytes != 2) {
     return InvalidInput(StrCat("gradientPrecision: found ", request.gradient_bytes, " bytes, expected 4 or 2"));
-  }
-  const bool of_full = request.recompute == Recompute::kFull || request.recompute_layers == 0;
-  if (!of_full) return InvalidInput("recomputeLayers: found them without recompute FULL, expected 0");
-  if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
-    return OutOfRange("recomputeLayers", request.recompute_layers, 0, request.model.layers());
-  }
-  if (request.next_tokens < 0 || request.next_tokens > kMostNextTokens) {
-    return OutOfRange("mtpLayers", request.next_tokens, 0, kMostNextTokens);
   }
   if (request.model.encoder_layers > 0) {
     return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");

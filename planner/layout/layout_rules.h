@@ -13,6 +13,9 @@ namespace moeplan::planner {
 // kInvalidInput names the field, kUnimplemented a model with an encoder. `measured` is the profile's cluster.
 Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& measured);
 
+// The part of it about what is computed again, and what is predicted beyond the next token.
+Status CheckKept(const LayoutRequest& request);
+
 // kInvalidInput: the profile's hardware has no products of the request's precision.
 Status CheckPrecision(const LayoutRequest& request, const Profile& profile);
 

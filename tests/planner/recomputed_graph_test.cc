@@ -189,15 +189,88 @@ TEST(RecomputedGraphTest, FurtherTokensHaveTheModelsEmbeddingAndHeadOnce) {
   // Each has attention, experts, a router, and the product of two rows to one.
   EXPECT_EQ(after[false] - before.at(false), 2 * (kAttention + kRouter + 2 * 32 * 32));
   EXPECT_EQ(after[true] - before.at(true), 2 * 8 / 4 * kExpert);
-  // The head's gradient is summed when all that add to it did.
+  // The head's gradient is counted where the last that add to it do, so a bucket that it fills waits for all.
   const TrainingGraph graph = GraphOf(two);
-  EXPECT_LT(Place(graph, "next1.head.dw"), Place(graph, "gradients.1"));
-  EXPECT_LT(Place(graph, "head.dw"), Place(graph, "next1.head.dw"));
+  EXPECT_EQ(Find(graph, "next1.head.dw").output_bytes.front(), 4 * kVocabulary);
+  for (const char* const other : {"head.dw", "next2.head.dw"}) {
+    EXPECT_EQ(Find(graph, other).output_bytes.front(), 0);
+    EXPECT_LT(Place(graph, other), Place(graph, "next1.head.dw"));
+  }
   // Where the model's own embedding is on another stage, the first further token has it.
   ModelGraphOptions last = two;
   last.pipeline_parallel = 2, last.stage = 1;
   EXPECT_EQ(Find(GraphOf(last), "next1.embedding.dw").output_bytes.front(), 4 * kVocabulary);
   EXPECT_EQ(Find(GraphOf(last), "next2.embedding.dw").output_bytes.front(), 0);
+}
+
+// With ZeRO-3 no instruction reads weights that nobody has gathered: those of other instructions are whole since the
+// forward pass.
+TEST(RecomputedGraphTest, WeightsAreGatheredBeforeTheyAreRead) {
+  for (const int next_tokens : {0, 1, 2}) {
+    for (const int pipeline : {1, 2}) {
+      ModelGraphOptions options = InFull();
+      options.zero_stage = 3;
+      options.next_tokens = next_tokens;
+      options.pipeline_parallel = pipeline;
+      options.stage = pipeline - 1;
+      const TrainingGraph graph = GraphOf(options);
+      std::set<std::string> made;
+      int read = 0;
+      for (const Instruction& one : graph.instructions) {
+        for (const std::string& tensor : one.inputs) {
+          if (!tensor.ends_with(".w") && !tensor.ends_with(".w.again")) continue;
+          // Experts of four ranks have other replicas than one where a stage has four.
+          if (tensor.find("experts") != std::string::npos && pipeline == 2) continue;
+          EXPECT_TRUE(made.contains(tensor)) << one.id << " reads " << tensor;
+          ++read;
+        }
+        made.insert(one.outputs.begin(), one.outputs.end());
+      }
+      EXPECT_GT(read, 20);
+    }
+  }
+}
+
+TEST(RecomputedGraphTest, WhatNoStepHasIsRefused) {
+  const auto refusal = [](auto change) {
+    ModelGraphOptions options = Alone();
+    change(options);
+    PriceNotes notes;
+    const auto graph = TrainingGraphOf(SmallModel(), options, ProportionalProfile(), notes);
+    EXPECT_TRUE(graph.ok() || graph.status().code() == StatusCode::kInvalidInput);
+    return graph.ok() ? std::string() : graph.status().message();
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_THAT(refusal([](auto& o) { o.next_tokens = -1; }), HasSubstr("mtpLayers: found -1"));
+  EXPECT_THAT(refusal([](auto& o) { o.next_tokens = 1000000000; }), HasSubstr("mtpLayers: found 1000000000"));
+  EXPECT_THAT(refusal([](auto& o) { o.recompute_layers = 1; }), HasSubstr("recomputeLayers: found them without"));
+  EXPECT_THAT(refusal([](auto& o) { o.recompute = Recompute::kFull, o.recompute_layers = 5; }),
+              HasSubstr("recomputeLayers: found 5"));
+  EXPECT_THAT(refusal([](auto& o) { o.recompute_modules = {RecomputeModule::kMoe}; }),
+              HasSubstr("recomputeModules: found some without recompute SELECTIVE"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.recompute = Recompute::kSelective, o.recompute_modules = {RecomputeModule::kMlaUpProj};
+              }),
+              HasSubstr("recomputeModules: found MLA_UP_PROJ"));
+  EXPECT_EQ(refusal([](auto& o) { o.virtual_stages = 2; }),
+            "virtual stages: found 2, expected 1 where there is one stage");
+  EXPECT_THAT(refusal([](auto& o) { o.stages = {1, 2}; }), HasSubstr("stages: found 2, expected one of all 4 layers"));
+}
+
+// Each tensor-parallel rank has a part of the shared expert, which is computed again by itself.
+TEST(RecomputedGraphTest, ASharedExpertIsComputedAgainBesideTensorParallelism) {
+  ModelConfig model = SmallModel();
+  model.shared_hidden_dim = 64;
+  ModelGraphOptions options = Selecting({RecomputeModule::kSharedExperts});
+  options.tensor_parallel = 2;
+  const TrainingGraph graph = GraphOf(options, model);
+  EXPECT_EQ(IdsOf(graph, ".recomputed"),
+            std::set<std::string>({"layer2.shared_activation.recomputed", "layer2.shared_down.recomputed",
+                                   "layer2.shared_down_sum.recomputed", "layer2.shared_up.recomputed",
+                                   "layer2.shared_up_in.recomputed", "layer3.shared_activation.recomputed",
+                                   "layer3.shared_down.recomputed", "layer3.shared_down_sum.recomputed",
+                                   "layer3.shared_up.recomputed", "layer3.shared_up_in.recomputed"}));
+  EXPECT_THAT(Find(graph, "layer2.shared_down.dw").inputs, Contains("layer2.shared_activation.recomputed.y"));
 }
 
 TEST(RecomputedGraphTest, AVirtualStageIsARunOfLayersAsAStageIs) {

@@ -310,6 +310,20 @@ def test_what_changes_in_place_is_its_new_value():
     assert step.name_of(step.by_id["loss.square"].reads[0]) == "add_.y"
 
 
+def test_what_a_later_call_changes_is_read_before_it():
+    """A sum for the log gives nothing to what follows, and would else run behind the model."""
+
+    def function(net, x):
+        logged = x.mean()
+        x.mul_(2)
+        return x, logged
+
+    torch.manual_seed(1)
+    step = trace(Net(function), torch.randn(4, 3, 6), lambda out: out[0].square().mean() + out[1])
+    ids = [one.id for one in step.instructions]
+    assert ids.index("mean") < ids.index("mul_"), ids
+
+
 def test_instructions_that_share_memory_compute_the_step():
     """Changes in place, views with several readers, and gradients that several tensors share."""
 

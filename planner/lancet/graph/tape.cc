@@ -97,7 +97,7 @@ void Tape::SetTimes(const StepWork& work, Side side, Instruction& one) {
 }
 
 std::string Tape::WeightsBack(const Step& step) {
-  const bool gathered = CutsWeights() && GradientsOf(step).replicas.group.size > 1;
+  const bool gathered = CutsWeights() && GradientsOf(step).replicas.group.size > 1 && step.weights_of.empty();
   return gathered ? WeightsOf(step) + kAgain : WeightsOf(step);
 }
 
@@ -274,7 +274,7 @@ void Tape::EndPart() {
   for (const Gradients* const of : {&dense_, &experts_}) {
     Gather gather = {.id = StrCat(part.name, of->prefix, "weights"), .of = of};
     for (size_t i = part.first_step; i < steps_.size(); ++i) {
-      if (!steps_[i].weights || &GradientsOf(steps_[i]) != of) continue;
+      if (!steps_[i].weights || !steps_[i].weights_of.empty() || &GradientsOf(steps_[i]) != of) continue;
       gather.parameters += steps_[i].parameters;
       gather.weights.push_back(WeightsOf(steps_[i]));
       gather.weight_bytes.push_back(steps_[i].parameters * options_.bytes_per_element);

@@ -36,9 +36,10 @@ struct Step {
   StepWork work;
   std::vector<double> output_bytes;
   bool weights = false;
-  double parameters = 0;               // Of a rank; 0 where another instruction with the same weights counts them.
+  double parameters = 0;               // Of a rank; 0 where it has another instruction's weights.
   std::optional<Exchange> weight_sum;  // Sums the weights' gradient, where each rank has a part of its terms.
   std::optional<Recomputed> again;
+  std::string weights_of;  // The id of the instruction that counts the same weights; empty: they are its own.
 };
 
 // Says whether a graph is a step of a whole model, or one micro-batch of it as GraphOfRun says.
@@ -118,8 +119,11 @@ class Tape {
     }
   }
 
-  static std::string WeightsOf(const Step& step) { return step.id + ".w"; }
-  // Weights as the backward pass reads them: with ZeRO-3 those that were gathered again.
+  static std::string WeightsOf(const Step& step) {
+    return (step.weights_of.empty() ? step.id : step.weights_of) + ".w";
+  }
+  // Weights as the backward pass reads them: with ZeRO-3 those that were gathered again, but for those of another
+  // instruction, which are there since the forward pass.
   std::string WeightsBack(const Step& step);
   // Returns the tensor that an instruction makes, where steps only passed it on.
   std::string Made(const std::string& tensor) const;

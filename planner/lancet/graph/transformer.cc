@@ -55,7 +55,7 @@ class Builder {
     }
     PredictNextTokens(run, x);
     tape_.StartPart("head.");
-    Predict("", x, /*counts_weights=*/request_.next_tokens == 0);
+    Predict("", x, request_.next_tokens == 0 ? "" : "next1.head");
     return tape_.Finish();
   }
 
@@ -153,18 +153,20 @@ class Builder {
 
   std::string Embed(const std::string& id) {
     tape_.StartPart(id + ".");
-    return Embedded(id, /*counts_weights=*/true);
+    return Embedded(id);
   }
-  std::string Embedded(const std::string& id, bool counts_weights) {
+  // `weights_of`: the embedding whose weights it has; empty: they are its own.
+  std::string Embedded(const std::string& id, const std::string& weights_of = "") {
     const double parameters = 1.0 * model_.vocab * model_.model_dim / slice_.tensor_parallel;
-    const std::string x = Add({id,
-                               InstructionOp::kOther,
-                               {"tokens"},
-                               {.block = EmbeddingWork(model_, slice_)},
-                               {AllXBytes()},
-                               /*weights=*/true,
-                               counts_weights ? parameters : 0});
-    return Summed(id + "_sum", x);
+    Step step = {id,
+                 InstructionOp::kOther,
+                 {"tokens"},
+                 {.block = EmbeddingWork(model_, slice_)},
+                 {AllXBytes()},
+                 /*weights=*/true,
+                 weights_of.empty() ? parameters : 0};
+    step.weights_of = weights_of;
+    return Summed(id + "_sum", Add(std::move(step)));
   }
   // A SEND of the rows between blocks, on the ways on which it is one.
   std::string BetweenStages(const std::string& id, const std::string& x, bool forward, bool backward,
@@ -197,20 +199,23 @@ class Builder {
   std::string NormOf(const BlockWork& block, const std::string& id, const std::string& x) {
     return Add({id, InstructionOp::kLayerNorm, {x}, Moved({Only(block, Kernel::kNorm).front()}), {XBytes()}});
   }
+  // `weights_of`: as Embedded's.
   std::string Linears(const std::string& id, const std::string& x, std::vector<LinearWork> linears,
-                      bool counts_weights = true) {
+                      const std::string& weights_of = "") {
     double features = 0, parameters = 0;
     for (const LinearWork& linear : linears) {
       features += linear.out_features;
       parameters += 1.0 * linear.in_features * linear.out_features;
     }
-    return Add({id,
-                InstructionOp::kMatmul,
-                {x},
-                {.block = {.linears = std::move(linears)}},
-                {RowBytes(features)},
-                /*weights=*/true,
-                counts_weights ? parameters : 0});
+    Step step = {id,
+                 InstructionOp::kMatmul,
+                 {x},
+                 {.block = {.linears = std::move(linears)}},
+                 {RowBytes(features)},
+                 /*weights=*/true,
+                 weights_of.empty() ? parameters : 0};
+    step.weights_of = weights_of;
+    return Add(std::move(step));
   }
   LinearWork Linear(double in_features, double out_features) const {
     return {.rows = slice_.tokens,
@@ -264,7 +269,8 @@ class Builder {
     for (int i = 0; i < request_.next_tokens; ++i) {
       const std::string name = StrCat("next", i + 1, ".");
       tape_.StartPart(name);
-      const std::string token = Embedded(name + "embedding", /*counts_weights=*/i == 0 && !run.embeds);
+      const std::string first_embedding = run.embeds ? "embedding" : "next1.embedding";
+      const std::string token = Embedded(name + "embedding", i > 0 || run.embeds ? first_embedding : "");
       const std::string pair = Add({name + "pair",
                                     InstructionOp::kElementwise,
                                     {NormOf(join, name + "norm_row", x), NormOf(join, name + "norm_token", token)},
@@ -272,14 +278,14 @@ class Builder {
                                     {2 * XBytes()}});
       x = Summed(name + "join_sum", Linears(name + "join", AllRows(name + "join_in", pair), join.linears));
       x = Layer(name, kind, IsRecomputed(i), x);
-      Predict(name, x, /*counts_weights=*/i == 0);
+      Predict(name, x, i == 0 ? "" : "next1.head");
     }
   }
   // The last norm, the product with the vocabulary, and the loss.
-  void Predict(const std::string& name, const std::string& x, bool counts_weights) {
+  void Predict(const std::string& name, const std::string& x, const std::string& weights_of) {
     const BlockWork head = HeadWork(model_, slice_);
     const std::string normed = NormOf(head, name + "norm", x);
-    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed), head.linears, counts_weights);
+    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed), head.linears, weights_of);
     Add({name + kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
   }
 

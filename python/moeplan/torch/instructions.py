@@ -24,21 +24,34 @@ def instructions_of(calls: list[Call], kept: Iterable[Source], model_ends: int) 
             members.setdefault(owners[call.index], []).append(call)
     names = _Names({call.path for call in calls if call.is_module})
     found = [_instruction(calls[index], members[index], calls, names) for index in sorted(members)]
-    aside = _aside([one for one in found if one.main.index < model_ends])
+    aside = _aside([one for one in found if one.main.index < model_ends], calls)
     return sorted(found, key=lambda one: (one.main.index >= model_ends, one.main.index in aside))
 
 
-def _aside(instructions: list[Instruction]) -> set[int]:
-    """The last calls of those that give nothing, through any others, to instructions of samples."""
+def _aside(instructions: list[Instruction], calls: list[Call]) -> set[int]:
+    """The last calls of those that give nothing, through any others, to instructions of samples, and read nothing that is
+    changed in place later."""
+    changed = {_origin(calls, call.index): call.index for call in calls if call.mutates}  # By origin: the last change.
     needed: set[int] = set()  # Calls.
     aside: set[int] = set()
     for one in reversed(instructions):
         draws = any(call.random for call in one.calls)  # In the order of the step.
-        if one.samples or one.layer is not None or draws or one.main.index in needed:
+        changes = any(changed.get(_origin(calls, read.call), -1) > one.main.index for read in one.reads)
+        if one.samples or one.layer is not None or draws or changes or one.main.index in needed:
             needed.update(read.call for read in one.reads)
         else:
             aside.add(one.main.index)
     return aside
+
+
+def _origin(calls: list[Call], index: int) -> int:
+    """The call that made the memory of what the call gives."""
+    while calls[index].aliases or calls[index].mutates:
+        first = next(iter(calls[index].sources), None)
+        if not isinstance(first, Read):
+            break
+        index = first.call
+    return index
 
 
 def _owners(calls: list[Call], kept: set[int]) -> dict[int, int | None]:
