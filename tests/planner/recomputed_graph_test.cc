@@ -226,7 +226,7 @@ TEST(RecomputedGraphTest, WeightsAreGatheredBeforeTheyAreRead) {
         }
         made.insert(one.outputs.begin(), one.outputs.end());
       }
-      EXPECT_GT(read, 20);
+      EXPECT_GE(read, 20);
     }
   }
 }
