@@ -498,7 +498,8 @@ TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
   };
   const std::string stages = R"({"pipelineParallel": 2, "virtualStages": 2, "expertParallel": 4})";
   EXPECT_THAT(ids_of(stages, {"--stage", "2"}),
-              AllOf(Contains("layer2.attention"), Not(Contains("layer1.attention")), Not(Contains("layer3.attention"))));
+              AllOf(Contains("layer2.attention"), Not(Contains("layer1.attention")),
+                    Not(Contains("layer3.attention"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "FULL", "recomputeLayers": 1})"),
               AllOf(Contains("layer0.all_to_all1.recomputed"), Not(Contains("layer1.all_to_all1.recomputed"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "SELECTIVE", "recomputeModules": ["LAYERNORM"]})"),
