@@ -130,9 +130,7 @@ def replace(
             raise mismatch("model", "a block itself", "a model that holds blocks")
         if id(block) not in made:
             described = _described(adapter, block)
-            _check(path, described, block, planned, world)
-            if compare:
-                _check_parameters(path, described, block)
+            _check(path, described, block, planned, world, compare)
             dtype = described.weights["gate"].dtype  # type: ignore[union-attr]
             moe = MoELayer(plan, world, dtype=dtype, defer_weight_gradients=defer_weight_gradients)
             moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
@@ -162,8 +160,9 @@ def _described(adapter: Adapter, block: torch.nn.Module) -> Block:
     return Block(weights, **fields)
 
 
-def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, world: World) -> None:
-    """Raises InvalidInput where the block is not what the plan is for, or no adapter can say what it is."""
+def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, world: World, compare: bool) -> None:
+    """Raises InvalidInput where the block is not what the plan is for, or no adapter can say what it is; compared, also for
+    parameters that no adapter has said."""
     layer = planned.layer
     unknown = sorted(set(described.weights) - set(library.WEIGHTS))
     if unknown:
@@ -181,6 +180,8 @@ def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, wo
     if described.top_k is not None and described.top_k != layer.top_k:
         raise mismatch("plan.workload.layer.topK", str(layer.top_k), f"{described.top_k}, that of {path}")
     _check_router(path, described.router, layer)
+    if compare:
+        _check_parameters(path, described, block)
     if described.swiglu_limit != layer.swiglu_limit:
         raise mismatch("plan.workload.layer.swigluLimit", str(layer.swiglu_limit), f"{described.swiglu_limit}, that of {path}")
     # No expert can have more pairs than there are tokens, for which E / k is enough.
