@@ -49,6 +49,8 @@ StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& opt
     if (!options.batch) return InvalidInput("--batch: found nothing, expected samples, or a --layout");
     if (!options.expert_parallel)
       return InvalidInput("--expert-parallel: found nothing, expected ranks, or a --layout");
+    graph.dropless = graph.capacity_factor == 0;
+    if (graph.dropless) graph.capacity_factor = 1;
     graph.batch = *options.batch;
     graph.expert_parallel = *options.expert_parallel;
     return graph;
@@ -132,7 +134,9 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
                    "optimizer; 3: and weights are gathered before each pass")
       ->check(CLI::Range(0, kMaxZeroStage))
       ->capture_default_str();
-  command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
+  command
+      ->add_option("--capacity-factor", options->graph.capacity_factor,
+                   "Slots for each token and choice; 0: none is dropped, as in a --layout without capacityFactor")
       ->capture_default_str();
   for (const char* option :
        {"--batch", "--expert-parallel", "--ranks-per-node", "--expert-sharding-parallel", "--tensor-parallel",

@@ -406,7 +406,7 @@ Outcome RunTinyGraph(const std::vector<std::string>& options) {
 TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
   const Outcome options =
       RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--expert-sharding-parallel", "2", "--tensor-parallel",
-                    "2", "--context-parallel", "2", "--no-sequence-parallel", "--zero", "3"});
+                    "2", "--context-parallel", "2", "--no-sequence-parallel", "--zero", "3", "--capacity-factor", "0"});
   ASSERT_EQ(options.exit_code, 0) << options.err;
   const Outcome layout = RunTinyGraph(
       {"--layout",
@@ -438,7 +438,8 @@ TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
 
 TEST(GraphCommandTest, AStageIsWhatItsOptionsSay) {
   const Outcome options =
-      RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--pipeline-parallel", "2", "--stage", "0"});
+      RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--pipeline-parallel", "2", "--stage", "0",
+                    "--capacity-factor", "0"});
   ASSERT_EQ(options.exit_code, 0) << options.err;
   const std::string layout = R"({"microBatch": 2, "expertParallel": 4, "pipelineParallel": 2})";
   EXPECT_EQ(RunTinyGraph({"--layout", layout, "--stage", "0"}).out, options.out);
