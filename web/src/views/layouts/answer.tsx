@@ -170,7 +170,7 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
       cell: (row) => row.moeLayerS > 0 && (
         <span class="unbroken">
           <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
-          {row.schedule === "LANCET" && "LANCET over "}{row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, {planned(row, text.seconds(row.moeLayerS))}
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, {planned(row, text.seconds(row.moeLayerS))}
         </span>
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),

@@ -42,7 +42,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         {row.moeLayerS > 0 && (
           <>
             <dt>MoE layer</dt>
-            <dd>{toPlan(text.seconds(row.moeLayerS))} forward and backward on one micro-batch, {row.moeSchedule}{row.moePieces > 1 && ` in ${row.moePieces}`}: the fastest that leaves room for the rest{row.schedule === "LANCET" && "; Lancet's passes plan the step around it"}</dd>
+            <dd>{toPlan(text.seconds(row.moeLayerS))} forward and backward on one micro-batch, {row.moeSchedule}{row.moePieces > 1 && ` in ${row.moePieces}`}: {row.schedule === "LANCET" ? "in one piece, around which Lancet's passes plan the step" : "the fastest that leaves room for the rest"}</dd>
           </>
         )}
         <dt>priced from</dt>

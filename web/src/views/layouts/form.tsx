@@ -26,8 +26,8 @@ const recomputes = [
 ];
 
 const passes = [
-  { value: "", text: "as its best schedule" },
-  { value: "1", text: "or under Lancet's passes" },
+  { value: "", text: "of layers" },
+  { value: "1", text: "Lancet's, too" },
 ];
 
 export function Form({ params, names, error, loading, onAgain }: Props) {
@@ -74,7 +74,7 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
         <NumberField label="Sequence length (tokens)" value={draft.sequenceLength} onChange={change("sequenceLength")} min={1} required error={wrong("sequenceLength")} />
         <Choice label="ZeRO stage" value={draft.zeroStage} onChange={change("zeroStage")} options={stages} error={wrong("zeroStage")} />
         <Choice label="Compute again" value={draft.recompute} onChange={change("recompute")} options={recomputes} error={wrong("recompute")} />
-        <Choice label="A step runs" value={draft.lancet} onChange={change("lancet")} options={passes} error={wrong("lancet")} />
+        <Choice label="Schedules" value={draft.lancet} onChange={change("lancet")} options={passes} error={wrong("lancet")} />
         <NumberField label="Layouts to show" value={draft.top} onChange={change("top")} min={1} max={draft.lancet === "1" ? 100 : 1000} required error={wrong("top")} />
         <ProfileField names={names} value={draft.profile} none="the newest" onChange={(profile) => setDraft((before) => ({ ...before, profile, version: "" }))} />
       </fieldset>
