@@ -41,8 +41,7 @@ std::optional<double> PartShares::EvenS(const Instruction& one, int parts) const
 }
 
 bool PartShares::IsUneven(const Instruction& one, int parts) const {
-  return rows_ && parts > 1 && one.phase == Pass::kForward &&
-         (one.op == InstructionOp::kAllToAll || one.op == InstructionOp::kExpert) &&
+  return rows_ && parts > 1 && one.phase == Pass::kForward && HasUnevenParts(one.op) &&
          parts <= static_cast<int>(one.part_times_s.size());
 }
 

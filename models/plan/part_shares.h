@@ -14,6 +14,10 @@
 
 namespace moeplan {
 
+// Whether the operation's rows differ from rank to rank in parts along samples: those of an exchange, and of the
+// experts behind it.
+inline bool HasUnevenParts(InstructionOp op) { return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert; }
+
 class PartShares {
  public:
   explicit PartShares(const TrainingGraph& graph);

@@ -1,12 +1,12 @@
 #include "planner/lancet/axes.h"
 
+#include "models/plan/part_shares.h"
+
 namespace moeplan::planner {
 namespace {
 
-bool KeepsIrregular(InstructionOp op) { return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert; }
-
 // Outside a range an output is irregular by what makes it.
-bool MakesIrregular(InstructionOp op) { return KeepsIrregular(op) || op == InstructionOp::kDispatch; }
+bool MakesIrregular(InstructionOp op) { return HasUnevenParts(op) || op == InstructionOp::kDispatch; }
 
 // Whether an instruction reads nothing that the graph makes: it gathers weights, as whole as a tensor without producer.
 bool GathersWeights(const TimedInstruction& one) {
@@ -22,7 +22,7 @@ void RangeAxes::Start(int first) {
 
 bool RangeAxes::Extend() {
   const int i = next_++;
-  along_capacity_ = along_capacity_ && KeepsIrregular(graph_.instructions[i].op);
+  along_capacity_ = along_capacity_ && HasUnevenParts(graph_.instructions[i].op);
   along_samples_ = along_samples_ && CarriesOn(i);
   return along_capacity_ || along_samples_;
 }

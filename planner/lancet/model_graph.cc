@@ -236,7 +236,7 @@ ModelGraphOptions OptionsOf(const LayoutRequest& request, const LayoutPoint& poi
           .gradient_bytes = request.gradient_bytes};
 }
 
-// What the names of the run's layers begin with.
+// The prefixes of the names that instructions of the run's layers have.
 std::vector<std::string> LayersOf(const LayerRun& run, int next_tokens) {
   std::vector<std::string> layers;
   for (int i = run.first; i < run.first + run.count; ++i) layers.push_back(StrCat("layer", i, "."));

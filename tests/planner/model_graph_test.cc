@@ -13,6 +13,7 @@
 #include "planner/lancet/graph_layout.h"
 #include "planner/lancet/timed_graph.h"
 #include "planner/rules/lancet.h"
+#include "tests/planner/find_instruction.h"
 
 namespace moeplan::planner {
 namespace {
@@ -54,12 +55,6 @@ TrainingGraph GraphOf(const ModelConfig& model, const ModelGraphOptions& options
   const auto graph = TrainingGraphOf(model, options, UnitProfile(), notes);
   EXPECT_TRUE(graph.ok()) << graph.status().message();
   return graph.ok() ? *graph : TrainingGraph();
-}
-
-const Instruction& Find(const TrainingGraph& graph, const std::string& id) {
-  const auto found = std::ranges::find(graph.instructions, id, &Instruction::id);
-  EXPECT_NE(found, graph.instructions.end()) << id;
-  return *found;
 }
 
 TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {

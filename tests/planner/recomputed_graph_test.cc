@@ -12,6 +12,7 @@
 #include "models/step/layer_work.h"
 #include "planner/lancet/model_graph.h"
 #include "planner/rules/lancet.h"
+#include "tests/planner/find_instruction.h"
 #include "tests/planner/small_layouts.h"
 #include "tests/planner/small_steps.h"
 
@@ -43,15 +44,6 @@ TrainingGraph GraphOf(const ModelGraphOptions& options, const ModelConfig& model
   const auto graph = TrainingGraphOf(model, options, ProportionalProfile(), notes);
   EXPECT_TRUE(graph.ok()) << graph.status().message();
   return graph.ok() ? *graph : TrainingGraph();
-}
-
-std::ptrdiff_t Place(const TrainingGraph& graph, const std::string& id) {
-  const auto found = std::ranges::find(graph.instructions, id, &Instruction::id);
-  EXPECT_NE(found, graph.instructions.end()) << id;
-  return found - graph.instructions.begin();
-}
-const Instruction& Find(const TrainingGraph& graph, const std::string& id) {
-  return graph.instructions[static_cast<size_t>(Place(graph, id))];
 }
 
 std::set<std::string> IdsOf(const TrainingGraph& graph, const std::string& ending) {
@@ -132,7 +124,7 @@ TEST(RecomputedGraphTest, AMoeLayerSendsItsRowsOnceMore) {
     EXPECT_THAT(IdsOf(graph, ".recomputed"), Contains(std::string("layer2.") + id + ".recomputed"));
   }
   EXPECT_EQ(IdsOf(graph, ".recomputed").size(), 12u);
-  // What goes in is kept.
+  // Its input is kept.
   EXPECT_THAT(Find(graph, "layer2.gate.recomputed").inputs, Contains("layer2.norm2.y"));
   // Weight gradients of the layer behind it are there to run beside these exchanges.
   const auto answer = PlanGraph(graph, nullptr);
@@ -196,7 +188,7 @@ TEST(RecomputedGraphTest, FurtherTokensHaveTheModelsEmbeddingAndHeadOnce) {
     EXPECT_EQ(Find(graph, other).output_bytes.front(), 0);
     EXPECT_LT(Place(graph, other), Place(graph, "next1.head.dw"));
   }
-  // Where the model's own embedding is on another stage, the first further token has it.
+  // The first further token has the embedding if the model's own is on another stage.
   ModelGraphOptions last = two;
   last.pipeline_parallel = 2, last.stage = 1;
   EXPECT_EQ(Find(GraphOf(last), "next1.embedding.dw").output_bytes.front(), 4 * kVocabulary);

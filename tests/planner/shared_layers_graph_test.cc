@@ -18,6 +18,7 @@
 #include "planner/layout/cost_book.h"
 #include "planner/layout/price_layout.h"
 #include "planner/rules/lancet.h"
+#include "tests/planner/find_instruction.h"
 #include "tests/planner/small_layouts.h"
 #include "tests/planner/small_steps.h"
 
@@ -79,19 +80,8 @@ TrainingGraph GraphOf(const ModelGraphOptions& options, const ModelConfig& model
   return graph.ok() ? *graph : TrainingGraph();
 }
 
-const Instruction& Find(const TrainingGraph& graph, const std::string& id) {
-  const auto found = std::ranges::find(graph.instructions, id, &Instruction::id);
-  EXPECT_NE(found, graph.instructions.end()) << id;
-  static const Instruction kNone;
-  return found == graph.instructions.end() ? kNone : *found;
-}
-
 bool Has(const TrainingGraph& graph, const std::string& id) {
   return std::ranges::find(graph.instructions, id, &Instruction::id) != graph.instructions.end();
-}
-
-std::ptrdiff_t Place(const TrainingGraph& graph, const std::string& id) {
-  return &Find(graph, id) - graph.instructions.data();
 }
 
 using Kind = std::function<bool(const Instruction&)>;
@@ -633,7 +623,7 @@ std::vector<RecomputedCase> RecomputedCases() {
       {"networks", select({kMlp})},
       {"MoE layers", select({kMoe})},
       {"activation", select({kMoeAct})},
-      {"many", select({kCoreAttention, kLayerNorm, kMlp, kMoeAct, kSharedExperts})},
+      {"many", select({kCoreAttention, kLayerNorm, kMlp, kMoeAct})},
       {"stored scores", [](ModelGraphOptions& o) { o.attention = AttentionKernel::kStored; }},
       {"further tokens", [](ModelGraphOptions& o) { o.next_tokens = 2; }},
       {"all of it",

@@ -64,14 +64,14 @@ class StepCosts {
 
   // One pass over a share of the work.
   double TimeS(const StepWork& work, double share, Side side);
-  // What the work consists of, kernel after kernel.
+  // Lists the kernels that the work consists of, one after another.
   std::vector<Work> KernelsOf(const StepWork& work, Side side);
   double CollectiveS(InstructionOp op, const GroupShape& group, double bytes, int stride = 0);
   // The step over the parameters of a rank, whose states are cut over so many ranks.
   StepWork Optimizer(double dense, int dense_shards, double experts, int expert_shards) const;
 
   Workload workload() const;
-  // What the busiest rank has of a part of the batch.
+  // Says how many rows the busiest rank has of a part of the batch.
   const PartRows& rows() const { return rows_; }
   // kNotFound: something that was asked for was not measured, with the command that measures it.
   Status Missing() const;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "models/plan/part_shares.h"
 #include "models/training/training_graph.h"
 #include "planner/lancet/graph/step_costs.h"
 
@@ -113,7 +114,7 @@ class Tape {
   // models/plan/part_shares.h has them.
   template <typename ShareS>
   void SetPartTimes(ShareS share_s, Instruction& one) const {
-    const bool uneven = one.op == InstructionOp::kAllToAll || one.op == InstructionOp::kExpert;
+    const bool uneven = HasUnevenParts(one.op);
     for (int k = 1; k <= options_.max_parts; ++k) {
       one.part_times_s.push_back(k == 1 ? *one.time_s : share_s(uneven ? costs_.rows().ShareOfWhole(k) : 1.0 / k));
     }

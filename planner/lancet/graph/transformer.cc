@@ -60,7 +60,7 @@ class Builder {
   }
 
  private:
-  // What is added while it lives is computed again together, unless a checkpoint around it says so already.
+  // Instructions that are added while it lives are computed again together, unless a checkpoint around it has them.
   class Checkpoint {
    public:
     Checkpoint(Builder& builder, bool is_one) : builder_(builder), begins_(is_one && builder.checkpoint_ == 0) {
@@ -121,7 +121,7 @@ class Builder {
   double XBytes() const { return slice_.own_tokens() * model_.model_dim * request_.bytes_per_element; }
   double GatedTokens() const { return slice_.tokens / slice_.tensor_parallel; }
   double GatedXBytes() const { return GatedTokens() * model_.model_dim * request_.bytes_per_element; }
-  // Of each token and choice an expert, a slot and a weight.
+  // Each token and choice has an expert, a slot and a weight.
   double PairBytes() const { return GatedTokens() * model_.top_k * (2 * sizeof(int32_t) + sizeof(float)); }
 
   bool SharesLayers() const { return slice_.tensor_parallel > 1; }

@@ -9,9 +9,13 @@ import torch
 
 from moeplan.torch.traced import BatchSize, ByBatch, Constant, Given, Read, Weight, sources_of
 
-# How far the part's output may be from the part of the whole output, as a part of the largest value.
 _AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _ROUNDED = 5e-2
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """How far values of the dtype may be off, as a part of the largest."""
+    return _AGREE.get(dtype, _ROUNDED)
 
 
 def alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -28,7 +32,7 @@ def alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
         return False
     one, other = (value.where(finite, torch.zeros_like(value)) for value in both)
     most = float(other.abs().max())
-    return float((one - other).abs().max()) <= _AGREE.get(found.dtype, _ROUNDED) * most
+    return float((one - other).abs().max()) <= rounding(found.dtype) * most
 
 
 def size_by_batch(whole: int, part: int, whole_batch: int, part_batch: int) -> Any:

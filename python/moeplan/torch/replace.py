@@ -11,6 +11,7 @@ import torch
 from moeplan import library, messages
 from moeplan.baseline import with_router_defaults
 from moeplan.errors import mismatch
+from moeplan.torch.by_batch import rounding
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.plan import read_plan
 from moeplan.torch.traced import flat_tensors, memory_of
@@ -21,10 +22,7 @@ from moeplan.v1 import workload_pb2
 Weights = Union[torch.Tensor, "list[torch.Tensor]"]
 # ``returns(layer, x, y)``: what the block returned for the input x, where the layer's output is y.
 Returns = Callable[[MoELayer, torch.Tensor, torch.Tensor], Any]
-# How many rows a block and its layer are compared by, and how far a row may be off, as a part of the largest value.
-_ROWS = 128
-_OFF = {torch.float32: 1e-3}
-_ROUNDED = 5e-2
+_ROWS = 128  # By which a block and its layer are compared.
 
 
 class Block(NamedTuple):
@@ -275,7 +273,7 @@ def _buffers(module: torch.nn.Module) -> "list[tuple[str, torch.Tensor]]":
 
 def _rows_off(found: torch.Tensor, expected: torch.Tensor) -> float:
     """The share of rows that differ by more than rounding."""
-    allowed = _OFF.get(found.dtype, _ROUNDED) * float(expected.abs().max())
+    allowed = rounding(found.dtype) * float(expected.abs().max())
     return float(((found.float() - expected.float()).abs().amax(-1) > allowed).float().mean())
 
 

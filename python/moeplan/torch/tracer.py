@@ -83,7 +83,7 @@ def _traced(model: nn.Module, inputs: Any, go: Callable[[_Tape], tuple[Any, Opti
         try:
             _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
         except _OtherCalls:
-            # What the first run has kept in the model, both find now.
+            # The first run may have kept tensors in the model; now both runs find them.
             whole = _Tape(model, inputs, batch, None, known_layers=whole.layer_outputs())
             output, loss = whole.run(go)
             _run_part(_Tape(model, part_of(inputs, batch, -part), part, whole), go)
