@@ -164,6 +164,7 @@ struct RankPlaceOfJob {
   int rank, ranks, local_rank, local_ranks;
   std::string master_address;
   int master_port;
+  bool on_this_machine;
 };
 
 std::vector<std::string> VariablesOf(const RankPlaceOfJob& place) {
@@ -173,7 +174,16 @@ std::vector<std::string> VariablesOf(const RankPlaceOfJob& place) {
                                         StrCat("LOCAL_WORLD_SIZE=", place.local_ranks),
                                         StrCat("MASTER_ADDR=", place.master_address),
                                         StrCat("MASTER_PORT=", place.master_port)};
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) variables.emplace_back("OMP_NUM_THREADS=1");
+  const auto set_unless_given = [&](const std::string& name, std::string_view value) {
+    if (std::getenv(name.c_str()) == nullptr) variables.push_back(StrCat(name, "=", value));
+  };
+  set_unless_given("OMP_NUM_THREADS", "1");
+  if (place.on_this_machine) {
+    // Ranks on processors stand in for ranks on GPUs, whose allocators keep what a step frees for the next one. The C
+    // library would give it back, and faults of its pages can take longer than what a step computes.
+    set_unless_given("MALLOC_TRIM_THRESHOLD_", "4294967296");
+    set_unless_given("MALLOC_MMAP_MAX_", "0");
+  }
   return variables;
 }
 
@@ -252,7 +262,7 @@ StatusOr<std::unique_ptr<Job>> Job::Local(int ranks, const JobCommand& command) 
   }
   auto job = std::make_unique<ChildJob>();
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<std::string> variables = VariablesOf({rank, ranks, rank, ranks, "127.0.0.1", port});
+    const std::vector<std::string> variables = VariablesOf({rank, ranks, rank, ranks, "127.0.0.1", port, true});
     ASSIGN_OR_RETURN(Child child, StartHere(command, variables, {.part = rank, .parts = ranks}));
     job->Add(std::move(child));
   }
@@ -265,8 +275,8 @@ StatusOr<std::unique_ptr<Job>> Job::Emulated(const EmulatedNodes& cluster, const
   const int port = command.master_port == 0 ? kUsualPort : command.master_port;
   auto job = std::make_unique<ChildJob>();
   for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<std::string> variables =
-        VariablesOf({rank, ranks, rank % cluster.ranks_per_node, cluster.ranks_per_node, EmulatedAddress(0), port});
+    std::vector<std::string> variables = VariablesOf(
+        {rank, ranks, rank % cluster.ranks_per_node, cluster.ranks_per_node, EmulatedAddress(0), port, true});
     variables.emplace_back("GLOO_SOCKET_IFNAME=nic");
     ASSIGN_OR_RETURN(Child child,
                      StartHere(command, std::move(variables),
@@ -283,7 +293,7 @@ StatusOr<std::unique_ptr<Job>> Job::OnHosts(const std::vector<Host>& hosts, cons
   auto job = std::make_unique<ChildJob>(/*remote=*/true);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<std::string> variables =
-        VariablesOf({rank, ranks, rank % slots, slots, BareName(hosts.front()), port});
+        VariablesOf({rank, ranks, rank % slots, slots, BareName(hosts.front()), port, false});
     ASSIGN_OR_RETURN(Child child, Child::Start(SshCommand(hosts[rank / slots], "exec sh -s"), {.leads_group = true},
                                                {.errors_apart = true}));
     RETURN_IF_ERROR(WriteAll(child.write_fd(), RemoteScript(command, variables)));

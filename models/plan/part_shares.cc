@@ -6,8 +6,11 @@
 namespace moeplan {
 namespace {
 
+// Whether counts of rows are known where they are needed: they go ahead of all-to-alls, or nothing is sent by any.
 bool SaysCounts(const TrainingGraph& graph) {
-  return std::ranges::any_of(graph.instructions, [](const Instruction& one) { return one.counts_bytes.has_value(); });
+  const auto sends = [](const Instruction& one) { return one.op == InstructionOp::kAllToAll; };
+  const auto counts = [](const Instruction& one) { return one.counts_bytes.has_value(); };
+  return std::ranges::any_of(graph.instructions, counts) || std::ranges::none_of(graph.instructions, sends);
 }
 
 // Whether rows of parts follow from it; a graph's workload is as it was given.

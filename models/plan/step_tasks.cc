@@ -21,6 +21,7 @@ TaskKind KindOf(InstructionOp op) {
     case InstructionOp::kExpert: return TaskKind::kExpert;
     case InstructionOp::kCombine: return TaskKind::kCombine;
     case InstructionOp::kSend:
+    case InstructionOp::kHeadExchange:
     case InstructionOp::kAllToAll: return TaskKind::kAllToAll;
     case InstructionOp::kAllGather: return TaskKind::kAllGather;
     case InstructionOp::kReduceScatter: return TaskKind::kReduceScatter;

@@ -314,15 +314,16 @@ Status CheckOrder(const TrainingGraph& graph, const Places& by_tensor) {
 }  // namespace
 
 std::string_view Name(InstructionOp op) {
-  constexpr std::array<std::string_view, 15> kNames = {
+  constexpr std::array<std::string_view, 16> kNames = {
       "MATMUL", "ELEMENTWISE", "LAYER_NORM", "SOFTMAX",    "ATTENTION",      "GATE",       "DISPATCH", "ALL_TO_ALL",
-      "EXPERT", "COMBINE",     "OTHER",      "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE", "SEND"};
+      "EXPERT", "COMBINE",     "OTHER",      "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE", "SEND", "HEAD_EXCHANGE"};
   return kNames[static_cast<size_t>(op)];
 }
 
 std::optional<Collective> CollectiveOf(InstructionOp op) {
   switch (op) {
     case InstructionOp::kSend:
+    case InstructionOp::kHeadExchange:
     case InstructionOp::kAllToAll: return Collective::kAllToAll;
     case InstructionOp::kAllGather: return Collective::kAllGather;
     case InstructionOp::kReduceScatter: return Collective::kReduceScatter;

@@ -33,12 +33,13 @@ enum class InstructionOp {
   kReduceScatter,
   kAllReduce,
   kSend,
+  kHeadExchange,
 };
 // The name of the contract, such as "LAYER_NORM".
 std::string_view Name(InstructionOp op);
 
 // The collective of an instruction that exchanges; absent for one that computes. A kSend is an all-to-all of two ranks
-// (models/cost/send.h).
+// (models/cost/send.h), and a kHeadExchange one that trades tokens for heads between contexts (DeepSpeed-Ulysses).
 std::optional<Collective> CollectiveOf(InstructionOp op);
 
 // So much of one operation: bytes, flops or launches, as its key counts them (UnitOf).

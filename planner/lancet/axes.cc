@@ -50,6 +50,7 @@ bool RangeAxes::CarriesOn(int i) {
     case InstructionOp::kAllGather:
     case InstructionOp::kReduceScatter:
     case InstructionOp::kAllReduce:
+    case InstructionOp::kHeadExchange:
     case InstructionOp::kSend: return along_samples > 0 && irregular == 0;
     case InstructionOp::kAllToAll:
     case InstructionOp::kExpert: return irregular > 0 && along_samples == 0;

@@ -11,16 +11,6 @@ Status Bad(const char* field, const std::string& found, const std::string& expec
   return InvalidInput(StrCat("layout.", field, ": found ", found, ", expected ", expected));
 }
 
-const char* NameOf(Precision precision) {
-  switch (precision) {
-    case Precision::kBf16: return "BF16";
-    case Precision::kFp8: return "FP8";
-    case Precision::kMxfp8: return "MXFP8";
-    case Precision::kNvfp4: return "NVFP4";
-  }
-  return "";
-}
-
 Status CheckFills(const Layout& layout, int gpus) {
   const long long sharing = 1LL * layout.tensor_parallel * layout.context_parallel * layout.pipeline_parallel;
   if (layout.data_parallel == 0 || sharing < 1 || gpus % sharing != 0) return OkStatus();
@@ -30,24 +20,14 @@ Status CheckFills(const Layout& layout, int gpus) {
 
 }  // namespace
 
-Status CheckGraphHas(const LayoutRequest& request, const Layout& layout) {
-  if (request.context_exchange != ContextExchange::kKeysValues && layout.context_parallel > 1) {
-    return Bad("contextExchange", "ALL_TO_ALL", "KEYS_VALUES");
-  }
-  if (request.dispatcher != Dispatcher::kAllToAll) {
-    return Bad("dispatcher", std::string(Name(request.dispatcher)), "ALL_TO_ALL");
-  }
-  if (request.precision != Precision::kBf16) return Bad("precision", NameOf(request.precision), "BF16");
-  if (request.overlaps_tensor) {
-    return Bad("overlapTensorParallel", "true", "false: a graph exchanges rows before or after products");
-  }
+Status CheckGraphHas(const LayoutRequest& request) {
   if (request.overlaps_experts) return Bad("overlapExpertParallel", "true", "false: a graph is one micro-batch");
   return OkStatus();
 }
 
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
-  RETURN_IF_ERROR(CheckGraphHas(request, question.layout));
+  RETURN_IF_ERROR(CheckGraphHas(request));
   RETURN_IF_ERROR(CheckFills(question.layout, request.gpus));
   ModelGraphOptions options;
   options.batch = question.micro_batch;
@@ -65,6 +45,11 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.attention = request.attention;
   options.next_tokens = request.next_tokens;
   options.horizontal_contexts = question.horizontal_contexts;
+  options.context_exchange = request.context_exchange;
+  options.dispatcher = request.dispatcher;
+  options.transport = request.transport;
+  options.precision = request.precision;
+  options.overlaps_tensor = request.overlaps_tensor;
   options.sequence_parallel = request.sequence_parallel;
   options.gpus = request.gpus;
   options.capacity_factor = request.capacity_factor;

@@ -13,6 +13,7 @@
 #include "planner/lancet/graph/tape.h"
 #include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
@@ -57,6 +58,11 @@ LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& optio
   request.recompute_layers = options.recompute_layers;
   request.attention = options.attention;
   request.next_tokens = options.next_tokens;
+  request.context_exchange = options.context_exchange;
+  request.dispatcher = options.dispatcher;
+  request.transport = options.transport;
+  request.precision = options.precision;
+  request.overlaps_tensor = options.overlaps_tensor;
   request.overlaps_shared_experts = false;  // What runs beside what is for a plan of the graph to say.
   return request;
 }
@@ -69,7 +75,9 @@ StepSizes SizesOf(const ModelConfig& model, const ModelGraphOptions& options) {
                                 .context_parallel = options.context_parallel},
                      .dropless = options.dropless,
                      .bytes_per_element = options.bytes_per_element,
-                     .gradient_bytes = options.gradient_bytes};
+                     .gradient_bytes = options.gradient_bytes,
+                     .precision = options.precision,
+                     .dispatching = DispatchingOf(RequestOf(model, options))};
   sizes.layer.batch = options.batch;
   sizes.layer.sequence_length = options.sequence_length;
   sizes.layer.capacity_factor = options.capacity_factor;
@@ -199,13 +207,17 @@ StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOption
   const bool across = options.horizontal_contexts.value_or(false);
   const bool shares_experts = options.expert_sharding_parallel > 1;
   const bool in_stages = options.pipeline_parallel > 1;
-  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across && !in_stages) {
+  const bool as_asked = options.dispatcher != Dispatcher::kAllToAll || options.transport != Transport::kNccl ||
+                        options.precision != Precision::kBf16 || options.overlaps_tensor;
+  if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across && !in_stages &&
+      !as_asked) {
     return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
   }
   if (model.encoder_layers > 0) {
     return Bad("model", "an encoder", "one without, where layers or sequences are shared by ranks or cut in stages");
   }
   const LayoutRequest request = RequestOf(model, options);
+  RETURN_IF_ERROR(CheckPrecision(request, profile));
   RETURN_IF_ERROR(CheckLayoutRequest(request, profile.cluster));
   const Cluster cluster = ClusterOf(request, profile.cluster);
   Layout layout = LayoutOf(options);
@@ -226,6 +238,9 @@ ModelGraphOptions OptionsOf(const LayoutRequest& request, const LayoutPoint& poi
           .context_parallel = layout.context_parallel,
           .pipeline_parallel = layout.pipeline_parallel,
           .horizontal_contexts = point.horizontal_contexts,
+          .dispatcher = request.dispatcher,
+          .transport = request.transport,
+          .precision = request.precision,
           .sequence_parallel = request.sequence_parallel,
           .gpus = request.gpus,
           .gpus_per_node = cluster.gpus_per_node,

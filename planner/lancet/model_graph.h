@@ -17,8 +17,14 @@
 //                        gradients of gates are summed, and without sequence parallelism what comes out is gathered.
 //   expert sharding      Each of the experts' ranks has a part of their hidden dimension. Rows are sent to all parts,
 //                        as in S1, and what these make of them is summed where it comes back.
+//                        With overlaps_tensor each such exchange and the product beside it are cut into a piece a rank.
+//   precision            Products but the last in less than BF16 read rows that were gathered in it.
+//   dispatchers          An ALL_GATHER brings all rows in front of the dispatch, and a REDUCE_SCATTER sums them behind
+//                        the combination. DeepEP and HybridEP send ALL_TO_ALLs of the rows that travel, once to a node,
+//                        and take what planner/layout/dispatch_cost.h says.
 //   context parallelism  Keys and values are gathered before attention and once more before its way back, whose
 //                        gradients of them are reduce-scattered. Nothing runs meanwhile, where `step` has the scores.
+//                        Or heads are traded for tokens before attention, and back behind it (HEAD_EXCHANGE).
 //   pipeline stages      The graph is that of one stage, with the embedding in front of the first and the head behind
 //                        the last. Each pass has one SEND of a micro-batch's rows, or of their gradients, in which as
 //                        many come from the other neighbour, as one-forward-one-backward schedules have it and `step`
@@ -81,6 +87,11 @@ struct ModelGraphOptions {
   int next_tokens = 0;
   // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
   std::optional<bool> horizontal_contexts;
+  ContextExchange context_exchange = ContextExchange::kKeysValues;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  Transport transport = Transport::kNccl;
+  Precision precision = Precision::kBf16;
+  bool overlaps_tensor = false;
   bool sequence_parallel = true;  // Between blocks each tensor-parallel rank has its part of the rows alone.
   int gpus = 0;                   // Ranks in all; 0: as few as have room for all of these.
   int gpus_per_node = 0;          // 0: ranks_per_node.

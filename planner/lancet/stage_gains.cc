@@ -167,7 +167,7 @@ Status CheckLancet(const StepQuestion& question) {
   if (question.request.model.moe_layers() == 0) {
     return InvalidInput("layout.schedule: found LANCET, expected none: the model has no layer of experts");
   }
-  const Status has = CheckGraphHas(question.request, question.layout);
+  const Status has = CheckGraphHas(question.request);
   if (has.ok()) return has;
   return InvalidInput(StrCat(has.message(), "; layout.schedule LANCET plans the graph of a stage"));
 }

@@ -109,6 +109,28 @@ double PassedBytes(const ModelConfig& model, const RankSlice& slice) {
   return slice.tokens * slice.bytes_per_element * WidthsOf(model).passed / ranks;
 }
 
+HeadExchangeBytes HeadExchangeBytesOf(const ModelConfig& model, const RankSlice& slice) {
+  const AttentionWidths widths = WidthsOf(model);
+  const double row_bytes = slice.tokens * slice.bytes_per_element, tensor = slice.tensor_parallel;
+  const double passed_bytes = PassedBytes(model, slice);
+  // Keys are as wide as queries' share of them.
+  const double key_bytes = passed_bytes * widths.query_key / (widths.query_key + widths.value);
+  return {.queries = row_bytes * widths.query_key / tensor,
+          .keys = key_bytes,
+          .values = passed_bytes - key_bytes,
+          .outputs = row_bytes * widths.value / tensor};
+}
+
+double GatheredShare(const LayoutRequest& request) {
+  switch (request.precision) {
+    case Precision::kBf16: return 1;
+    case Precision::kFp8: return 1.0 / request.bytes_per_element;
+    case Precision::kMxfp8: return (1 + 1.0 / 32) / request.bytes_per_element;
+    case Precision::kNvfp4: return (0.5 + 1.0 / 16) / request.bytes_per_element;
+  }
+  return 1;
+}
+
 double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int next_tokens) {
   const AttentionWidths widths = WidthsOf(model);
   const double layers = model.layers() + next_tokens;

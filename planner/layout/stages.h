@@ -56,6 +56,16 @@ AttentionWidths WidthsOf(const ModelConfig& model);
 // Bytes of the keys and values that a rank passes to other contexts: of its tokens, of at least one head.
 double PassedBytes(const ModelConfig& model, const RankSlice& slice);
 
+// Bytes of what contexts trade by all-to-all before and behind attention: of a rank's tokens, of each own head.
+struct HeadExchangeBytes {
+  double queries = 0, keys = 0, values = 0, outputs = 0;
+};
+HeadExchangeBytes HeadExchangeBytesOf(const ModelConfig& model, const RankSlice& slice);
+
+// Rows that a product reads are gathered as it reads them (Transformer Engine), in less than BF16 with their scales:
+// their bytes over those of the rows between blocks.
+double GatheredShare(const LayoutRequest& request);
+
 // Flops of the forward pass for one token of a sequence, all scores counted (no causal half, but for what a window
 // leaves out), the way MFU is usually given: two for each parameter that the token visits, and 2·s·(query_key + value)
 // for each attention. `next_tokens`: as Stage's, each of which reads the vocabulary once more.

@@ -388,16 +388,6 @@ class StepPricer {
   double OverTensorS(Collective collective, double bytes_share = 1) {
     return book_.CollectiveS(collective, TensorGroup(), bytes_share * token_bytes_, /*stride=*/1);
   }
-  // What a product reads is gathered as it reads it (Transformer Engine), in less than BF16 with its scales.
-  double GatheredShare() const {
-    switch (request_.precision) {
-      case Precision::kBf16: return 1;
-      case Precision::kFp8: return 1.0 / request_.bytes_per_element;
-      case Precision::kMxfp8: return (1 + 1.0 / 32) / request_.bytes_per_element;
-      case Precision::kNvfp4: return (0.5 + 1.0 / 16) / request_.bytes_per_element;
-    }
-    return 1;
-  }
 
   // `beside_s`: of what may run meanwhile, where that is asked for. Exchange and products are cut into a piece a rank;
   // the first piece has nothing beside it (Transformer Engine's ring exchange).
@@ -422,7 +412,7 @@ class StepPricer {
       if (again) AddTensor(sum_s, 1, /*beside_s=*/0, backward);
       return;
     }
-    const double gather_s = OverTensorS(Collective::kAllGather, GatheredShare());
+    const double gather_s = OverTensorS(Collective::kAllGather, GatheredShare(request_));
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
     AddTensor(gather_s + scatter_s, 2, forward_s, forward);
     // What is computed again hides its own.
@@ -462,13 +452,9 @@ class StepPricer {
       const auto exchange_s = [&](double bytes) {
         return book_.CollectiveS(Collective::kAllToAll, contexts, bytes, stride);
       };
-      // Queries, keys and values there, outputs back; keys are as wide as queries' share of them.
-      const AttentionWidths widths = WidthsOf(model_);
-      const double tensor = layout_.tensor_parallel, row_bytes = tokens_ * request_.bytes_per_element;
-      const double passed_bytes = PassedBytes(model_, slice_);
-      const double key_bytes = passed_bytes * widths.query_key / (widths.query_key + widths.value);
-      const double all_s = exchange_s(row_bytes * widths.query_key / tensor) + exchange_s(key_bytes) +
-                           exchange_s(passed_bytes - key_bytes) + exchange_s(row_bytes * widths.value / tensor);
+      const HeadExchangeBytes bytes = HeadExchangeBytesOf(model_, slice_);
+      const double all_s =
+          exchange_s(bytes.queries) + exchange_s(bytes.keys) + exchange_s(bytes.values) + exchange_s(bytes.outputs);
       add(all_s, 4, /*beside_s=*/0, forward), add(all_s, 4, /*beside_s=*/0, backward);
       return;
     }

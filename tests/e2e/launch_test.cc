@@ -49,10 +49,11 @@ void ExpectGoneSoon(const std::vector<pid_t>& pids) {
 TEST(LaunchCommandTest, RanksHaveTorchrunsVariablesAndTheirLinesTheirRank) {
   const Outcome outcome = Launch({"--local", "2", "--port", "12345"},
                                  "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $OURS "
-                                 "$OMP_NUM_THREADS; echo oops >&2; cat; printf 'no end'",
-                                 {{"OURS", "kept"}});
+                                 "$OMP_NUM_THREADS $MALLOC_TRIM_THRESHOLD_ $MALLOC_MMAP_MAX_; echo oops >&2; cat; "
+                                 "printf 'no end'",
+                                 {{"OURS", "kept"}, {"MALLOC_MMAP_MAX_", "7"}});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* line : {"[0] 0/2 0/2 127.0.0.1:12345 kept 1\n", "[1] 1/2 1/2 127.0.0.1:12345 kept 1\n",
+  for (const char* line : {"[0] 0/2 0/2 127.0.0.1:12345 kept 1 4294967296 7\n", "[1] 1/2 1/2 127.0.0.1:12345 kept 1 4294967296 7\n",
                            "[0] no end\n", "[1] no end\n"}) {
     EXPECT_THAT(outcome.out, HasSubstr(line));
   }

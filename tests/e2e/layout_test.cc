@@ -133,9 +133,9 @@ TEST(LayoutCommandTest, LancetsPassesAreARowAndAStep) {
   EXPECT_EQ(answer.at("lancet").at("layerSchedule"), "BASELINE");
   EXPECT_GE(answer.at("lancet").at("withoutStepTimeS"), answer.at("stepTimeS"));
   const Outcome refused =
-      run({"step"}, {"--layout", R"({"expertParallel": 16, "schedule": "LANCET", "dispatcher": "ALL_GATHER"})"});
+      run({"step"}, {"--layout", R"({"expertParallel": 16, "schedule": "LANCET", "overlapExpertParallel": true})"});
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("layout.dispatcher: found ALL_GATHER, expected ALL_TO_ALL"));
+  EXPECT_THAT(refused.err, HasSubstr("layout.overlapExpertParallel: found true, expected false"));
   const Outcome planned =
       run({"step"},
           {"--layout", R"({"expertParallel": 16, "schedule": "LANCET", "plan": {"schedule": "LANCET", "chunks": 2}})"});

@@ -507,6 +507,13 @@ TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
               AllOf(Contains("layer3.norm2.recomputed"), Not(Contains("layer3.attention.recomputed"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "attention": "STORED", "mtpLayers": 1})"),
               AllOf(Contains("next1.all_to_all1"), Contains("next1.loss"), Contains("loss")));
+  EXPECT_THAT(ids_of(R"({"expertParallel": 4, "dispatcher": "ALL_GATHER"})"),
+              AllOf(Contains("layer2.gather"), Contains("layer2.scatter"), Not(Contains("layer2.all_to_all1"))));
+  EXPECT_THAT(ids_of(R"({"expertParallel": 4, "dispatcher": "DEEPEP"})"), Contains("layer2.all_to_all1"));
+  EXPECT_THAT(ids_of(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
+              AllOf(Contains("layer0.contexts_keys"), Contains("layer0.contexts_out"), Not(Contains("layer0.contexts"))));
+  EXPECT_THAT(ids_of(R"({"tensorParallel": 2, "overlapTensorParallel": true, "precision": "FP8"})"),
+              AllOf(Contains("layer0.qkv_in.piece2"), Contains("layer0.qkv.piece2"), Contains("head_in")));
 }
 
 TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
@@ -520,11 +527,7 @@ TEST(GraphCommandTest, LayoutsThatNoGraphHasAreRefused) {
                 "stage: found 2, expected 0 to 1");
   ExpectRefused(RunTinyGraph({"--layout", "{}", "--pipeline-parallel", "2"}), "--pipeline-parallel");
   ExpectRefused(of_layout(R"({"dataParallel": 3})"), "layout.dataParallel: found 3, expected 16");
-  ExpectRefused(of_layout(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
-                "layout.contextExchange: found ALL_TO_ALL, expected KEYS_VALUES");
-  ExpectRefused(of_layout(R"({"dispatcher": "DEEPEP"})"), "layout.dispatcher: found DEEPEP, expected ALL_TO_ALL");
-  ExpectRefused(of_layout(R"({"precision": "FP8"})"), "layout.precision: found FP8, expected BF16");
-  ExpectRefused(of_layout(R"({"overlapTensorParallel": true})"), "layout.overlapTensorParallel: found true");
+  ExpectRefused(of_layout(R"({"transport": "NVSHMEM"})"), "layout.transport: found NVSHMEM with dispatcher ALL_TO_ALL");
   ExpectRefused(of_layout(R"({"overlapExpertParallel": true})"), "layout.overlapExpertParallel: found true");
   ExpectRefused(of_layout(R"({"tensorParalel": 2})"), "tensorParalel");
   ExpectRefused(RunTinyGraph({"--layout", "{}", "--zero", "3"}), "--zero");

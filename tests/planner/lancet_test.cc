@@ -190,7 +190,8 @@ TEST(RangeAxesTest, EachOpTakesItsAxis) {
   using Op = InstructionOp;
   const std::pair<bool, bool> samples(true, false), irregular(false, true), none(false, false);
   for (const Op op : {Op::kMatmul, Op::kElementwise, Op::kLayerNorm, Op::kSoftmax, Op::kAttention, Op::kGate,
-                      Op::kDispatch, Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kSend}) {
+                      Op::kDispatch, Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kSend,
+                      Op::kHeadExchange}) {
     EXPECT_EQ(Follows(op), samples) << Name(op);
   }
   for (const Op op : {Op::kAllToAll, Op::kExpert, Op::kCombine}) EXPECT_EQ(Follows(op), irregular) << Name(op);

@@ -24,8 +24,8 @@ Kernel KernelOn(Side side, Kernel kernel) { return kernel == Kernel::kExpertGemm
 
 StepCosts::StepCosts(const StepSizes& sizes, const Profile& profile)
     : sizes_(sizes),
-      book_(profile, sizes.layer.model_dim, sizes.bytes_per_element),
-      of_layer_(book_.ForLayer(sizes_.layer, sizes_.layout)),
+      book_(profile, sizes.layer.model_dim, sizes.bytes_per_element, {}, sizes.precision),
+      of_layer_(book_.ForLayer(sizes_.layer, sizes_.layout, sizes_.dispatching)),
       pricer_(of_layer_),
       rows_(workload()) {}
 
@@ -50,6 +50,16 @@ std::vector<Work> StepCosts::KernelsOf(const StepWork& work, Side side) {
   if (SumsShards(work, side))
     kernels.push_back({KeyOf(Kernel::kPermute, sizes_.layer, sizes_.layout), work.shards_bytes});
   return kernels;
+}
+
+double StepCosts::ExchangeS(const Exchange& exchange, double share, Side side) {
+  const std::optional<InstructionOp> op = exchange.OpOn(side);
+  if (!op) return 0;
+  if (!exchange.all_to_all_bytes) {
+    return CollectiveS(*op, exchange.group, share * exchange.BytesOn(side), exchange.stride);
+  }
+  const CollectiveKey in_its_place = {.collective = Collective::kAllToAll, .group = exchange.group};
+  return pricer_.Price(in_its_place, share * *exchange.all_to_all_bytes).time_s;
 }
 
 double StepCosts::CollectiveS(InstructionOp op, const GroupShape& group, double bytes, int stride) {
@@ -90,10 +100,7 @@ double StepCosts::TimeS(const StepWork& work, double share, Side side) {
   if (SumsShards(work, side)) {
     time_s += pricer_.Price(KeyOf(Kernel::kPermute, sizes_.layer, sizes_.layout), share * work.shards_bytes).time_s;
   }
-  if (!work.exchange) return time_s;
-  const Exchange& exchange = *work.exchange;
-  const std::optional<InstructionOp> op = side == Side::kForward ? exchange.forward : exchange.backward;
-  return op ? time_s + CollectiveS(*op, exchange.group, share * exchange.bytes, exchange.stride) : time_s;
+  return work.exchange ? time_s + ExchangeS(*work.exchange, share, side) : time_s;
 }
 
 Status StepCosts::Missing() const {

@@ -14,6 +14,7 @@
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
 #include "planner/layout/cost_book.h"
+#include "planner/layout/dispatch_cost.h"
 
 namespace moeplan::planner {
 
@@ -22,18 +23,28 @@ namespace moeplan::planner {
 enum class Side { kForward, kInputGradient, kWeightGradient };
 
 // Says what ranks exchange on the way forward and on the way back: a collective, or nothing, and the tensor is passed
-// on as it is. Bytes are counted as nccl-tests counts them, so they are the same for an exchange and its reverse.
+// on as it is. Bytes are counted as nccl-tests counts them, so they are the same for an exchange and its reverse unless
+// one of both is of another precision.
 struct Exchange {
   std::optional<InstructionOp> forward, backward;
   GroupShape group;
   double bytes = 0;
+  std::optional<double> backward_bytes;
+  // Of a dispatcher that sends a row once to a node: the bytes of the all-to-all in its place, under which it is priced
+  // (planner/layout/dispatch_cost.h).
+  std::optional<double> all_to_all_bytes;
   int stride = 0;  // How far apart neighbours of the group are in rank order; 0: not told.
+  // Into which it is cut, with the product in front of it or behind it (planner/lancet/graph/ring_pieces.h).
+  int pieces = 1;
+  std::optional<StreamKind> stream;  // Absent: StreamOf's.
   // Whether what was exchanged is not kept for the way back, so that the forward collective runs once more there.
   bool again = false;
   // Whether it is with another pipeline stage. On a way without a collective what came before is there in no time.
   bool between_stages = false;
 
   bool passes_on(std::optional<InstructionOp> collective) const { return !collective && !between_stages; }
+  std::optional<InstructionOp> OpOn(Side side) const { return side == Side::kForward ? forward : backward; }
+  double BytesOn(Side side) const { return side == Side::kForward ? bytes : backward_bytes.value_or(bytes); }
 };
 
 // Says what an instruction does: a part of a transformer's block, a kernel of the MoE layer, or an exchange.
@@ -55,6 +66,8 @@ struct StepSizes {
   bool dropless = false;
   int bytes_per_element = 2;
   int gradient_bytes = 4;
+  Precision precision = Precision::kBf16;
+  Dispatching dispatching;
 };
 
 class StepCosts {
@@ -66,6 +79,7 @@ class StepCosts {
   double TimeS(const StepWork& work, double share, Side side);
   // Lists the kernels that the work consists of, one after another.
   std::vector<Work> KernelsOf(const StepWork& work, Side side);
+  double ExchangeS(const Exchange& exchange, double share, Side side);
   double CollectiveS(InstructionOp op, const GroupShape& group, double bytes, int stride = 0);
   // The step over the parameters of a rank, whose states are cut over so many ranks.
   StepWork Optimizer(double dense, int dense_shards, double experts, int expert_shards) const;

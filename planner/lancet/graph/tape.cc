@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/text.h"
+#include "planner/lancet/graph/ring_pieces.h"
 
 namespace moeplan::planner {
 namespace {
@@ -54,6 +55,12 @@ std::string Tape::OutputOf(const Step& step, size_t i) {
 
 std::vector<Instruction> Tape::Finish() {
   EndPart();
+  FinishBack();
+  CutIntoPieces(pieces_, instructions_);
+  return std::move(instructions_);
+}
+
+void Tape::FinishBack() {
   size_t part = parts_.size();
   for (size_t i = steps_.size(); i-- > 0;) {
     if (part == parts_.size() || i < parts_[part].first_step) StartPartBack(--part);
@@ -64,12 +71,11 @@ std::vector<Instruction> Tape::Finish() {
       if (full && of->bucket_bytes > 0) AddGradientSum(*of);
     }
   }
-  if (options_.counts == Counts::kMicroBatch) return std::move(instructions_);
+  if (options_.counts == Counts::kMicroBatch) return;
   for (Gradients* const of : {&dense_, &experts_}) {
     if (of->bucket_bytes > 0) AddGradientSum(*of);
   }
   AddOptimizer();
-  return std::move(instructions_);
 }
 
 void Tape::AddForward(const Step& step) {
@@ -89,7 +95,9 @@ void Tape::SetTimes(const StepWork& work, Side side, Instruction& one) {
   one.work = costs_.KernelsOf(work, side);
   if (!CollectiveOf(one.op)) return;
   if (one.op == InstructionOp::kSend && options_.replicas_have_own_stream) one.stream = StreamKind::kInterNode;
-  one.bytes = work.exchange->bytes;
+  if (work.exchange->stream) one.stream = work.exchange->stream;
+  if (work.exchange->pieces > 1) pieces_[one.id] = work.exchange->pieces;
+  one.bytes = work.exchange->BytesOn(side);
   constexpr double kCountBytes = 4;  // Each rank says of each expert how many rows it sends.
   if (one.op == InstructionOp::kAllToAll) one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
   one.group_size = work.exchange->group.size;

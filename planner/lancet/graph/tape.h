@@ -76,6 +76,7 @@ class Tape {
   std::vector<Instruction> Finish();
 
  private:
+  void FinishBack();
   // Weights that the ranks of a group have alike: how many there are on each, and gradients that wait to be summed.
   struct Gradients {
     std::string prefix;
@@ -172,7 +173,8 @@ class Tape {
   std::map<std::string, std::string> recomputed_;  // Tensors that were computed again, and what they are called then.
   std::map<std::string, Tensors> gradients_of_;
   Gradients dense_, experts_;
-  Tensors finished_;  // What the optimizer reads.
+  Tensors finished_;                   // What the optimizer reads.
+  std::map<std::string, int> pieces_;  // Of exchanges that are cut beside products, by the instruction's id.
 };
 
 }  // namespace moeplan::planner

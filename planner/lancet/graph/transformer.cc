@@ -7,6 +7,8 @@
 
 #include "models/step/layer_work.h"
 #include "models/text.h"
+#include "planner/layout/dispatch_cost.h"
+#include "planner/layout/moe_plans.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
@@ -132,23 +134,36 @@ class Builder {
     const InstructionOp op = exchange.forward.value_or(InstructionOp::kOther);
     return Add({id, op, {x}, {.exchange = exchange}, {output_bytes}});
   }
+  // Layers' rows are gathered in the precision of the product that reads them and, where the request asks for it, piece
+  // by piece beside the products; those of the vocabulary's products as they are.
+  enum class RowsOf { kLayer, kVocabulary };
+  double GatheredShareOf(RowsOf of) const { return of == RowsOf::kLayer ? GatheredShare(request_) : 1; }
+  int Pieces(RowsOf of) const {
+    return of == RowsOf::kLayer && request_.overlaps_tensor ? slice_.tensor_parallel : 1;
+  }
   // Returns all rows, for products whose columns are cut. Gradients of the rows are then sums over the ranks.
-  std::string AllRows(const std::string& id, const std::string& x) {
+  std::string AllRows(const std::string& id, const std::string& x, RowsOf of) {
     if (!SharesLayers()) return x;
     if (!slice_.sequence_parallel) {
       return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllReduce), AllXBytes());
     }
     Exchange exchange = OverTensor(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
     exchange.again = true;
-    return Exchanged(id, x, exchange, AllXBytes());
+    exchange.pieces = Pieces(of);
+    exchange.backward_bytes = exchange.bytes;
+    exchange.bytes *= GatheredShareOf(of);
+    return Exchanged(id, x, exchange, exchange.bytes);
   }
   // Sums rows over the ranks, each of which has some of the terms, and returns all rows or a rank's own.
-  std::string Summed(const std::string& id, const std::string& y) {
+  std::string Summed(const std::string& id, const std::string& y, RowsOf of) {
     if (!SharesLayers()) return y;
-    return Exchanged(id, y,
-                     slice_.sequence_parallel ? OverTensor(InstructionOp::kReduceScatter, InstructionOp::kAllGather)
-                                              : OverTensor(InstructionOp::kAllReduce, std::nullopt),
-                     XBytes());
+    if (!slice_.sequence_parallel) {
+      return Exchanged(id, y, OverTensor(InstructionOp::kAllReduce, std::nullopt), XBytes());
+    }
+    Exchange exchange = OverTensor(InstructionOp::kReduceScatter, InstructionOp::kAllGather);
+    exchange.pieces = Pieces(of);
+    exchange.backward_bytes = GatheredShareOf(of) * exchange.bytes;
+    return Exchanged(id, y, exchange, XBytes());
   }
 
   std::string Embed(const std::string& id) {
@@ -166,7 +181,7 @@ class Builder {
                  /*weights=*/true,
                  weights_of.empty() ? parameters : 0};
     step.weights_of = weights_of;
-    return Summed(id + "_sum", Add(std::move(step)));
+    return Summed(id + "_sum", Add(std::move(step)), RowsOf::kVocabulary);
   }
   // A SEND of the rows between blocks, on the ways on which it is one.
   std::string BetweenStages(const std::string& id, const std::string& x, bool forward, bool backward,
@@ -276,7 +291,8 @@ class Builder {
                                     {NormOf(join, name + "norm_row", x), NormOf(join, name + "norm_token", token)},
                                     Moved(Only(join, Kernel::kDeviceCopy)),
                                     {2 * XBytes()}});
-      x = Summed(name + "join_sum", Linears(name + "join", AllRows(name + "join_in", pair), join.linears));
+      const std::string joined = Linears(name + "join", AllRows(name + "join_in", pair, RowsOf::kLayer), join.linears);
+      x = Summed(name + "join_sum", joined, RowsOf::kLayer);
       x = Layer(name, kind, IsRecomputed(i), x);
       Predict(name, x, i == 0 ? "" : "next1.head");
     }
@@ -285,7 +301,7 @@ class Builder {
   void Predict(const std::string& name, const std::string& x, const std::string& weights_of) {
     const BlockWork head = HeadWork(model_, slice_);
     const std::string normed = NormOf(head, name + "norm", x);
-    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed), head.linears, weights_of);
+    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed, RowsOf::kVocabulary), head.linears, weights_of);
     Add({name + kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
   }
 
@@ -299,7 +315,7 @@ class Builder {
     if (kind.sees_all) block.attention->flops *= 2;
     const LinearWork out = block.linears.back();
     block.linears.pop_back();
-    std::string read = Linears(name + "qkv", AllRows(name + "qkv_in", x), block.linears);
+    std::string read = Linears(name + "qkv", AllRows(name + "qkv_in", x, RowsOf::kLayer), block.linears);
     std::vector<MovedWork> turned = block.moved;
     turned.erase(turned.begin());  // The norm before attention, which is an instruction of its own.
     std::erase_if(turned, [](const MovedWork& moved) {
@@ -309,15 +325,32 @@ class Builder {
     for (const LinearWork& linear : block.linears) read_features += linear.out_features;
     read = Add(
         {name + "rotary", InstructionOp::kElementwise, {read}, Moved(std::move(turned)), {RowBytes(read_features)}});
-    Tensors attended = {read};
-    if (layout_.context_parallel > 1) attended.push_back(OtherContexts(name + "contexts", read));
-    const std::string y =
-        Add({name + "attention",
-             InstructionOp::kAttention,
-             std::move(attended),
-             StepWork{.block = {.attention = block.attention, .moved = Only(block, Kernel::kActivation)}},
-             {RowBytes(out.in_features)}});
-    return Summed(name + "out_sum", Linears(name + "out", y, {out}));
+    std::string y = Add({name + "attention",
+                         InstructionOp::kAttention,
+                         Attended(name, read),
+                         StepWork{.block = {.attention = block.attention, .moved = Only(block, Kernel::kActivation)}},
+                         {RowBytes(out.in_features)}});
+    if (TradesHeads()) y = Traded(name + "contexts_out", y, HeadExchangeBytesOf(model_, slice_).outputs);
+    return Summed(name + "out_sum", Linears(name + "out", y, {out}), RowsOf::kLayer);
+  }
+  // Returns what a rank's attention reads: its own queries, keys and values, and what other contexts have of them.
+  Tensors Attended(const std::string& name, const std::string& read) {
+    if (layout_.context_parallel == 1) return {read};
+    if (!TradesHeads()) return {read, OtherContexts(name + "contexts", read)};
+    const HeadExchangeBytes bytes = HeadExchangeBytesOf(model_, slice_);
+    return {Traded(name + "contexts_queries", read, bytes.queries), Traded(name + "contexts_keys", read, bytes.keys),
+            Traded(name + "contexts_values", read, bytes.values)};
+  }
+  bool TradesHeads() const { return layout_.context_parallel > 1 && slice_.exchanges_heads; }
+  // Tokens of some heads for those of others, or back.
+  std::string Traded(const std::string& id, const std::string& x, double bytes) {
+    return Exchanged(id, x,
+                     {.forward = InstructionOp::kHeadExchange,
+                      .backward = InstructionOp::kHeadExchange,
+                      .group = context_group_,
+                      .bytes = bytes,
+                      .stride = context_stride_},
+                     bytes);
   }
   // Returns the keys and values of all contexts.
   std::string OtherContexts(const std::string& id, const std::string& read) {
@@ -349,13 +382,13 @@ class Builder {
   }
 
   std::string Network(const std::string& name, const std::string& x, const BlockWork& block) {
-    const std::string up = Linears(name + "up", AllRows(name + "up_in", x), {block.linears.front()});
+    const std::string up = Linears(name + "up", AllRows(name + "up_in", x, RowsOf::kLayer), {block.linears.front()});
     const std::string activated = Add({name + "activation",
                                        InstructionOp::kElementwise,
                                        {up},
                                        Moved(Only(block, Kernel::kActivation)),
                                        {RowBytes(block.linears.back().in_features)}});
-    return Summed(name + "down_sum", Linears(name + "down", activated, {block.linears.back()}));
+    return Summed(name + "down_sum", Linears(name + "down", activated, {block.linears.back()}), RowsOf::kLayer);
   }
 
   // A rank that has all rows gates a part of them, gets the gradients of the others back, and then all rows of what the
@@ -381,17 +414,37 @@ class Builder {
     return Network(name, x, SharedExpertWork(model_, slice_));
   }
 
-  // The experts' output, and the shared expert's, which is computed while tokens are on their way.
+  bool GathersRows() const { return request_.dispatcher == Dispatcher::kAllGather && expert_group_.size > 1; }
+  // Rows to the ranks that have their experts, or back.
+  Exchange OverExperts(double bytes) const {
+    Exchange exchange = {.forward = InstructionOp::kAllToAll,
+                         .backward = InstructionOp::kAllToAll,
+                         .group = expert_group_,
+                         .bytes = bytes};
+    if (SendsOnceToANode(request_.dispatcher) && expert_group_.size > 1) {
+      exchange.all_to_all_bytes = bytes;
+      exchange.bytes *= OnceANode(DispatchingOf(request_).routing, expert_group_);
+    }
+    return exchange;
+  }
+  // All rows of the experts' ranks to each of them, or sums of what each made for them back.
+  Exchange GatheredOverExperts(InstructionOp forward, InstructionOp backward) const {
+    return {.forward = forward,
+            .backward = backward,
+            .group = expert_group_,
+            .bytes = expert_group_.size * GatedXBytes(),
+            .stream = StreamKind::kInterNode};
+  }
+
+  // The experts' output, and the shared expert's, which is computed while tokens are on their way. Where a dispatcher
+  // gathers rows, they are gathered in front of the dispatch, and summed behind the combination.
   Tensors Experts(const std::string& name, const std::string& normed) {
     const double slots = model_.top_k * request_.capacity_factor * GatedTokens();
     const double bytes = slots * model_.model_dim * request_.bytes_per_element;
     const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
     // To all parts of the experts.
     const double sent_bytes = layout_.expert_sharding_parallel * bytes;
-    const Exchange exchange = {.forward = InstructionOp::kAllToAll,
-                               .backward = InstructionOp::kAllToAll,
-                               .group = expert_group_,
-                               .bytes = sent_bytes};
+    const Exchange exchange = OverExperts(sent_bytes);
     StepWork dispatches = kernel(Kernel::kPermute, bytes), combines = dispatches;
     if (layout_.expert_sharding_parallel > 1) {
       combines.shards_bytes = dispatches.shards_bytes = sent_bytes;
@@ -407,11 +460,18 @@ class Builder {
                                   /*weights=*/true,
                                   1.0 * model_.model_dim * model_.experts,
                                   GateSum()});
+    std::string rows = x;
+    double combined_bytes = GatedXBytes();
+    if (GathersRows()) {
+      const Exchange there = GatheredOverExperts(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
+      rows = Exchanged(name + "gather", x, there, there.bytes);
+      combined_bytes = there.bytes;
+    }
     // Its second output says where each slot came from and with what weight, which combine reads.
-    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {x, gate}, dispatches, {bytes, PairBytes()}};
+    Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {rows, gate}, dispatches, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);
-    const std::string sent = Add(dispatch);
-    const std::string got = Exchanged(name + "all_to_all1", sent, exchange, sent_bytes);
+    std::string got = Add(dispatch);
+    if (!GathersRows()) got = Exchanged(name + "all_to_all1", got, exchange, sent_bytes);
     Tensors outputs;
     if (model_.shared_hidden_dim > 0) outputs = {SharedExpert(name + "shared_", normed)};
     const double local_experts = 1.0 * model_.experts / ExpertRanks();
@@ -424,10 +484,14 @@ class Builder {
                     /*weights=*/true,
                     local_experts * ExpertParameters(model_)};
     if (SelectsAgain(request_, RecomputeModule::kMoeAct)) product.again = ActivationAgain();
-    const std::string made = Add(std::move(product));
-    const std::string returned = Exchanged(name + "all_to_all2", made, exchange, sent_bytes);
-    const std::string combined =
-        Add({name + "combine", InstructionOp::kCombine, {returned, sources}, combines, {GatedXBytes()}});
+    std::string made = Add(std::move(product));
+    if (!GathersRows()) made = Exchanged(name + "all_to_all2", made, exchange, sent_bytes);
+    std::string combined =
+        Add({name + "combine", InstructionOp::kCombine, {made, sources}, combines, {combined_bytes}});
+    if (GathersRows()) {
+      const Exchange back = GatheredOverExperts(InstructionOp::kReduceScatter, InstructionOp::kAllGather);
+      combined = Exchanged(name + "scatter", combined, back, GatedXBytes());
+    }
     outputs.push_back(CombinedRows(name + "whole", combined));
     return outputs;
   }
