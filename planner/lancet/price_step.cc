@@ -45,7 +45,8 @@ std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
   for (size_t i = 0; i < prices.size(); ++i) {
     const Task& task = tasks.graph.tasks[i];
     prices[i].time_s = prices[i].low_s = prices[i].high_s = AloneS(task, tasks.tasks[i]);
-    prices[i].imposes = prices[i].time_s > 0 ? ImposedIn(task) : Contention::kNone;
+    const Contention imposes = TradesHeads(tasks.tasks[i]) ? Contention::kWithAllGather : ImposedIn(task);
+    prices[i].imposes = prices[i].time_s > 0 ? imposes : Contention::kNone;
     if (has_contention_) prices[i].slowdown = SlowdownsOf(task, tasks.tasks[i]);
   }
   if (profile_ != nullptr) ShareNetwork(tasks, prices);
@@ -54,7 +55,8 @@ std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
 
 void StepPricer::ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& prices) {
   const auto shares = [&](size_t i) {
-    const bool measured = has_contention_ && tasks.graph.tasks[i].kind == TaskKind::kAllToAll;
+    const bool of_experts = tasks.graph.tasks[i].kind == TaskKind::kAllToAll && !TradesHeads(tasks.tasks[i]);
+    const bool measured = has_contention_ && of_experts;
     return prices[i].time_s > 0 && !measured && CrossesNetwork(tasks.tasks[i]);
   };
   std::set<StreamKind> streams;
@@ -75,6 +77,10 @@ void StepPricer::ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& pr
     prices[i].network_share = std::min(1.0, busy_s / prices[i].time_s);
     shares_network_ = shares_network_ || busy_s > 0;
   }
+}
+
+bool StepPricer::TradesHeads(const StepTask& step) const {
+  return graph_.instructions[step.instruction].op == InstructionOp::kHeadExchange;
 }
 
 double StepPricer::AloneS(const Task&, const StepTask& step) {

@@ -5,7 +5,8 @@
 // computes as products of experts were (models/timeline/pricer.h). What is measured beside a gather runs beside one
 // inside a node, so two collectives that cross the network, neither an all-to-all, divide its rate instead
 // (models/timeline/timeline.h), which the profile's collectives tell (models/links/link_fit.h); all-to-alls, too, where
-// the profile has no contention. Seconds. Not thread-safe; all is borrowed.
+// the profile has no contention. A trade of heads is between contexts, as a gather of keys and values is, and slows others
+// down as that does. Seconds. Not thread-safe; all is borrowed.
 #pragma once
 
 #include <array>
@@ -37,6 +38,7 @@ class StepPricer {
 
  private:
   using Slowdowns = std::array<double, kContentions>;
+  bool TradesHeads(const StepTask& step) const;
   double AloneS(const Task& task, const StepTask& step);
   const Slowdowns& SlowdownsOf(const Task& task, const StepTask& step);
   Slowdowns LookUp(const CostKey& key, double size);

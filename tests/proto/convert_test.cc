@@ -74,7 +74,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   EXPECT_FALSE(EnumFromProto<Family>(v1::Schedule::LANCET, "schedule").ok());
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
-  ExpectSameNames<InstructionOp, v1::Instruction::Op>(15);
+  ExpectSameNames<InstructionOp, v1::Instruction::Op>(16);
   ExpectSameNames<GateKind, v1::Gate::Kind>(6);
   ExpectSameNames<Phase, v1::Phase::Kind>(3);
   ExpectSameNames<CapacityPassing, v1::CapacityPassing::Kind>(2);
