@@ -180,7 +180,8 @@ std::vector<std::string> VariablesOf(const RankPlaceOfJob& place) {
   set_unless_given("OMP_NUM_THREADS", "1");
   if (place.on_this_machine) {
     // Ranks on processors stand in for ranks on GPUs, whose allocators keep what a step frees for the next one. The C
-    // library would give it back, and faults of its pages can take longer than what a step computes.
+    // library would give it back, and faults of its pages can take longer than what a step computes
+    // (docs/decisions/0053).
     set_unless_given("MALLOC_TRIM_THRESHOLD_", "4294967296");
     set_unless_given("MALLOC_MMAP_MAX_", "0");
   }
@@ -262,7 +263,13 @@ StatusOr<std::unique_ptr<Job>> Job::Local(int ranks, const JobCommand& command) 
   }
   auto job = std::make_unique<ChildJob>();
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<std::string> variables = VariablesOf({rank, ranks, rank, ranks, "127.0.0.1", port, true});
+    const std::vector<std::string> variables = VariablesOf({.rank = rank,
+                                                            .ranks = ranks,
+                                                            .local_rank = rank,
+                                                            .local_ranks = ranks,
+                                                            .master_address = "127.0.0.1",
+                                                            .master_port = port,
+                                                            .on_this_machine = true});
     ASSIGN_OR_RETURN(Child child, StartHere(command, variables, {.part = rank, .parts = ranks}));
     job->Add(std::move(child));
   }
@@ -275,8 +282,13 @@ StatusOr<std::unique_ptr<Job>> Job::Emulated(const EmulatedNodes& cluster, const
   const int port = command.master_port == 0 ? kUsualPort : command.master_port;
   auto job = std::make_unique<ChildJob>();
   for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<std::string> variables = VariablesOf(
-        {rank, ranks, rank % cluster.ranks_per_node, cluster.ranks_per_node, EmulatedAddress(0), port, true});
+    std::vector<std::string> variables = VariablesOf({.rank = rank,
+                                                      .ranks = ranks,
+                                                      .local_rank = rank % cluster.ranks_per_node,
+                                                      .local_ranks = cluster.ranks_per_node,
+                                                      .master_address = EmulatedAddress(0),
+                                                      .master_port = port,
+                                                      .on_this_machine = true});
     variables.emplace_back("GLOO_SOCKET_IFNAME=nic");
     ASSIGN_OR_RETURN(Child child,
                      StartHere(command, std::move(variables),
@@ -292,8 +304,13 @@ StatusOr<std::unique_ptr<Job>> Job::OnHosts(const std::vector<Host>& hosts, cons
   const int port = command.master_port == 0 ? kUsualPort : command.master_port;
   auto job = std::make_unique<ChildJob>(/*remote=*/true);
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<std::string> variables =
-        VariablesOf({rank, ranks, rank % slots, slots, BareName(hosts.front()), port, false});
+    const std::vector<std::string> variables = VariablesOf({.rank = rank,
+                                                            .ranks = ranks,
+                                                            .local_rank = rank % slots,
+                                                            .local_ranks = slots,
+                                                            .master_address = BareName(hosts.front()),
+                                                            .master_port = port,
+                                                            .on_this_machine = false});
     ASSIGN_OR_RETURN(Child child, Child::Start(SshCommand(hosts[rank / slots], "exec sh -s"), {.leads_group = true},
                                                {.errors_apart = true}));
     RETURN_IF_ERROR(WriteAll(child.write_fd(), RemoteScript(command, variables)));

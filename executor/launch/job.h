@@ -27,9 +27,9 @@ class Job {
   using Sink = std::function<void(int rank, bool is_error, std::string_view line)>;
 
   // Each starts all ranks with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; our
-  // environment passes through, and OMP_NUM_THREADS is 1 where it does not say. Standard input is empty. Ranks of this
-  // machine share its processors in equal parts, and keep memory that they free (MALLOC_TRIM_THRESHOLD_ 2^32 and
-  // MALLOC_MMAP_MAX_ 0 where our environment does not say).
+  // environment passes through. Where it does not say, OMP_NUM_THREADS is 1, and ranks of this machine keep memory that
+  // they free (MALLOC_TRIM_THRESHOLD_ 2^32, MALLOC_MMAP_MAX_ 0). Standard input is empty. Ranks of this machine share
+  // its processors in equal parts.
   static StatusOr<std::unique_ptr<Job>> Local(int ranks, const JobCommand& command);
   // Also GLOO_SOCKET_IFNAME: the interface of the rank's NIC.
   static StatusOr<std::unique_ptr<Job>> Emulated(const EmulatedNodes& cluster, const JobCommand& command);

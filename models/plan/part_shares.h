@@ -1,9 +1,10 @@
 // How much of an instruction's work one of its parts is, and what that takes, by what it is cut along.
 //
 // Parts are even but for all-to-alls and experts of a graph that says how layers route (TrainingGraph::workload) and,
-// where it has all-to-alls, that counts go ahead of their parts (Instruction::counts_bytes). Cut along samples, a part of these is what
-// the busiest rank has of it, over what the whole batch brings (models/routing/part_rows.h), and times of parts in the
-// graph are of such parts. Cut along the capacity a part is slots, filled or not, and those are even. Seconds; pure.
+// where it has all-to-alls, that counts go ahead of their parts (Instruction::counts_bytes). Cut along samples, a part
+// of these is what the busiest rank has of it, over what the whole batch brings (models/routing/part_rows.h), and times
+// of parts in the graph are of such parts. Cut along the capacity a part is slots, filled or not, and those are even.
+// Seconds; pure.
 #pragma once
 
 #include <optional>

@@ -11,6 +11,13 @@ namespace {
 
 constexpr double kWorthSaying = 0.01;  // A share of the step.
 
+// Whether moeplan.torch runs such a step: it keeps activations (python/moeplan/torch/tracer.py), exchanges rows by
+// all-to-alls of its own, and multiplies in BF16 or more, each product whole.
+bool RunsIt(const LayoutRequest& request) {
+  return request.recompute == Recompute::kNone && request.dispatcher == Dispatcher::kAllToAll &&
+         request.precision == Precision::kBf16 && !request.overlaps_tensor;
+}
+
 }  // namespace
 
 StatusOr<std::string> ScheduledText(const StepQuestion& question, double step_s, const Profile& profile,
@@ -18,8 +25,7 @@ StatusOr<std::string> ScheduledText(const StepQuestion& question, double step_s,
   StepQuestion lancet = question;
   lancet.schedule.reset(), lancet.chunks.reset(), lancet.partition_degree.reset();
   lancet.lancet = true;
-  // The module refuses activations that are computed again (python/moeplan/torch/tracer.py).
-  if (question.request.recompute != Recompute::kNone || !CheckLancet(lancet).ok()) return std::string();
+  if (!RunsIt(question.request) || !CheckLancet(lancet).ok()) return std::string();
   const StatusOr<StepAnswer> step = PriceLayout(lancet, profile, stop);
   if (stop.Requested()) return Cancelled("advice was cancelled");
   if (!step.ok() || step->missing_bytes > 0) return std::string();

@@ -1,10 +1,9 @@
 // Turns a layout as `step` reads it, or a row of `layout`, into the options of the training graph of one of its ranks.
 //
-// A graph is one micro-batch of a step. Degrees, micro-batch, stages, ZeRO, sequence parallelism, gradients' precision,
-// capacity, recomputation, stored scores, further tokens, contexts, dispatchers, precision and pieces of tensor exchanges
-// are taken over. What runs beside what,
-// and how a MoE layer is cut, is for a plan of the graph to say, so `schedule`, `plan`, `overlapGradients` and
-// `overlapSharedExperts` are not read. Pure.
+// A graph is one micro-batch of a step. Degrees, micro-batch, stages, ZeRO, sequence parallelism, precisions, capacity,
+// recomputation, stored scores, further tokens, contexts, dispatchers and pieces of tensor exchanges are taken over.
+// What runs beside what, and how a MoE layer is cut, is for a plan of the graph to say, so `schedule`, `plan`,
+// `overlapGradients` and `overlapSharedExperts` are not read. Pure.
 #pragma once
 
 #include "models/layout/step_answer.h"
@@ -16,8 +15,8 @@ namespace moeplan::planner {
 // OK where graphs have what the layout has. kInvalidInput as GraphOptionsOf's.
 Status CheckGraphHas(const LayoutRequest& request);
 
-// kInvalidInput, naming the field, what was found and what was expected: the layout runs another micro-batch
-// beside this one, which a graph does not have, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's
+// kInvalidInput, naming the field, what was found and what was expected: the layout runs another micro-batch beside
+// this one, which a graph does not have, or its degrees do not fill the GPUs. Rules of degrees are TrainingGraphOf's
 // to check.
 StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question);
 

@@ -1,9 +1,9 @@
 #include "planner/lancet/model_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <unordered_map>
@@ -207,14 +207,17 @@ StatusOr<Placement> PlacementOf(const ModelConfig& model, const ModelGraphOption
   const bool across = options.horizontal_contexts.value_or(false);
   const bool shares_experts = options.expert_sharding_parallel > 1;
   const bool in_stages = options.pipeline_parallel > 1;
-  const bool as_asked = options.dispatcher != Dispatcher::kAllToAll || options.transport != Transport::kNccl ||
-                        options.precision != Precision::kBf16 || options.overlaps_tensor;
+  const bool exchanges_otherwise = options.dispatcher != Dispatcher::kAllToAll ||
+                                   options.transport != Transport::kNccl || options.precision != Precision::kBf16 ||
+                                   options.overlaps_tensor;
   if (options.tensor_parallel == 1 && options.context_parallel == 1 && !shares_experts && !across && !in_stages &&
-      !as_asked) {
+      !exchanges_otherwise) {
     return Placement{{.layout = LayoutOf(options), .micro_batch = options.batch}, options.PerNode()};
   }
   if (model.encoder_layers > 0) {
-    return Bad("model", "an encoder", "one without, where layers or sequences are shared by ranks or cut in stages");
+    return Bad("model", "an encoder",
+               "one without, where layers or sequences are shared by ranks or cut in stages, and beside a dispatcher, "
+               "overlapTensorParallel and less than BF16");
   }
   const LayoutRequest request = RequestOf(model, options);
   RETURN_IF_ERROR(CheckPrecision(request, profile));
@@ -264,23 +267,64 @@ void Shorten(double factor, Instruction& one) {
   for (double& part_s : one.part_times_s) part_s *= factor;
 }
 
-// Leaves what exchanges of keys and values take beyond the scores beside them.
-void HideContexts(const LayerRun& run, int next_tokens, TrainingGraph& graph) {
-  std::unordered_map<std::string, Instruction*> by_id;
-  for (Instruction& one : graph.instructions) by_id[one.id] = &one;
-  const auto hide = [&](const std::string& layer, std::initializer_list<const char*> exchanges, const char* scores) {
-    double exchanged_s = 0;
-    for (const char* id : exchanges) exchanged_s += by_id.contains(layer + id) ? *by_id.at(layer + id)->time_s : 0;
-    if (exchanged_s <= 0) return;
-    const double left = std::max(0.0, exchanged_s - *by_id.at(layer + scores)->time_s) / exchanged_s;
-    for (const char* id : exchanges) {
-      if (by_id.contains(layer + id)) Shorten(left, *by_id.at(layer + id));
+// Leaves of exchanges what `step` counts beyond what runs beside them.
+class Hider {
+ public:
+  explicit Hider(TrainingGraph& graph) {
+    for (Instruction& one : graph.instructions) by_id_[one.id] = &one;
+  }
+
+  // Leaves what exchanges of keys and values take beyond the scores.
+  void HideContexts(const std::string& layer) {
+    Hide(layer, {"contexts"}, {"attention"}, 0);
+    Hide(layer, {"contexts.recomputed"}, {"attention.recomputed"}, 0);
+    Hide(layer, {"contexts.again", "contexts.dx"}, {"attention.dx"}, 0);
+  }
+  // Leaves what exchanges over tensor-parallel ranks take beyond a block's products, and at least one piece a rank.
+  void HideTensorExchanges(const std::string& layer, int tensor_parallel) {
+    using Names = std::array<std::string, 4>;
+    for (const auto& [gather, first, last, sum] :
+         {Names{"qkv_in", "qkv", "out", "out_sum"}, Names{"up_in", "up", "down", "down_sum"},
+          Names{"shared_up_in", "shared_up", "shared_down", "shared_down_sum"},
+          Names{"join_in", "join", "", "join_sum"}}) {
+      const double least = 1.0 / tensor_parallel;
+      Hide(layer, {gather, sum}, {first, last}, least);
+      Hide(layer, {gather + ".recomputed", sum + ".recomputed"}, {first + ".recomputed", last + ".recomputed"}, least);
+      Ids back = {first + ".dx", first + ".dw", last + ".dx", last + ".dw"};
+      // A product alone that is computed again hides exchanges of the way back.
+      if (!by_id_.contains(layer + gather + ".recomputed")) back.push_back(first + ".recomputed");
+      Hide(layer, {gather + ".again", gather + ".dx", sum + ".dx"}, back, least);
     }
-  };
-  for (const std::string& layer : LayersOf(run, next_tokens)) {
-    hide(layer, {"contexts"}, "attention");
-    hide(layer, {"contexts.recomputed"}, "attention.recomputed");
-    hide(layer, {"contexts.again", "contexts.dx"}, "attention.dx");
+  }
+
+ private:
+  using Ids = std::vector<std::string>;
+
+  // Those of a layer that are there take together what they take beyond what is beside them, and at least so much of
+  // their time.
+  void Hide(const std::string& layer, const Ids& exchanges, const Ids& beside, double least) {
+    const double exchanged_s = SumS(layer, exchanges);
+    if (exchanged_s <= 0) return;
+    const double left = std::max(least, (exchanged_s - SumS(layer, beside)) / exchanged_s);
+    for (const std::string& id : exchanges) {
+      if (by_id_.contains(layer + id)) Shorten(left, *by_id_.at(layer + id));
+    }
+  }
+  double SumS(const std::string& layer, const Ids& ids) const {
+    double sum_s = 0;
+    for (const std::string& id : ids) sum_s += by_id_.contains(layer + id) ? *by_id_.at(layer + id)->time_s : 0;
+    return sum_s;
+  }
+
+  std::unordered_map<std::string, Instruction*> by_id_;
+};
+
+void HideExchanges(const LayoutRequest& request, const LayoutPoint& point, const LayerRun& run, TrainingGraph& graph) {
+  Hider hider(graph);
+  const bool pieces = request.overlaps_tensor && request.sequence_parallel;
+  for (const std::string& layer : LayersOf(run, request.next_tokens)) {
+    hider.HideContexts(layer);
+    if (pieces) hider.HideTensorExchanges(layer, point.layout.tensor_parallel);
   }
 }
 
@@ -334,6 +378,10 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
   const RangeLimits limits = options.paper_limits ? LimitsOfPaper(ForwardS(graph), MoeLayersIn(graph)) : options.limits;
   graph.group_s = limits.group_s;
   graph.max_range_s = limits.max_range_s;
+  if (const size_t size = graph.instructions.size(); options.overlaps_tensor && size > kMostInstructions) {
+    return Bad("layout.overlapTensorParallel", StrCat("true, with which a graph has ", size, " instructions"),
+               StrCat("false, or more pipeline stages: graphs have at most ", kMostInstructions));
+  }
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));
   return graph;
 }
@@ -347,7 +395,7 @@ StatusOr<TrainingGraph> GraphOfRun(const LayoutRequest& request, const LayoutPoi
   TrainingGraph graph = {.instructions = InstructionsOf(TransformerOf(request, options, placement), run,
                                                         TapeOf(options, placement, Counts::kMicroBatch, costs)),
                          .max_parts = options.max_parts};
-  HideContexts(run, request.next_tokens, graph);
+  HideExchanges(request, point, run, graph);
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());

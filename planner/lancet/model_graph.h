@@ -15,9 +15,10 @@
 //                        reduce-scattered instead, and gathered once more for the first product's weight gradient. A
 //                        MoE layer is Parm's S1 in one piece: each rank gates and sends its own part of the rows,
 //                        gradients of gates are summed, and without sequence parallelism what comes out is gathered.
+//                        With overlaps_tensor exchanges of sequence-parallel blocks, and the products beside them, are
+//                        cut into a piece a rank.
 //   expert sharding      Each of the experts' ranks has a part of their hidden dimension. Rows are sent to all parts,
 //                        as in S1, and what these make of them is summed where it comes back.
-//                        With overlaps_tensor each such exchange and the product beside it are cut into a piece a rank.
 //   precision            Products but the last in less than BF16 read rows that were gathered in it.
 //   dispatchers          An ALL_GATHER brings all rows in front of the dispatch, and a REDUCE_SCATTER sums them behind
 //                        the combination. DeepEP and HybridEP send ALL_TO_ALLs of the rows that travel, once to a node,
@@ -40,7 +41,8 @@
 //   ZeRO-3               The weights of each layer, of the embedding and of the head are gathered before both passes,
 //                        and their gradients reduce-scattered behind the second.
 //
-// Collectives over tensor- and context-parallel ranks are on the stream INTRA_NODE, those over replicas are then, and
+// Collectives over tensor- and context-parallel ranks are on the stream INTRA_NODE, gathers of experts' rows and their
+// sums on INTER_NODE as all-to-alls are, those over replicas are then, and
 // with ZeRO-3, on COPY, and a SEND on INTER_NODE; else that is on COPY.
 //
 // Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
@@ -123,7 +125,8 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
 
 // The graph of one micro-batch on its way through such a run and back, as `step` counts one: what a step does once is
 // not in it (sums of gradients, the optimizer), and what `step` counts by itself takes no time. The latter are weights
-// that ZeRO-3 gathers in front of a layer, and keys and values of other contexts as far as scores hide them.
+// that ZeRO-3 gathers in front of a layer, keys and values of other contexts as far as scores hide them, and with
+// overlaps_tensor exchanges of a block, which stay whole, as far as its products hide them.
 //
 // `profile` is on the cluster of the request's GPUs. Requires a checked request, a point of it and a run with layers.
 // Errors are TrainingGraphOf's.

@@ -55,8 +55,8 @@ std::vector<TaskPrice> StepPricer::Price(const StepTasks& tasks) {
 
 void StepPricer::ShareNetwork(const StepTasks& tasks, std::vector<TaskPrice>& prices) {
   const auto shares = [&](size_t i) {
-    const bool of_experts = tasks.graph.tasks[i].kind == TaskKind::kAllToAll && !TradesHeads(tasks.tasks[i]);
-    const bool measured = has_contention_ && of_experts;
+    const bool measured =
+        has_contention_ && tasks.graph.tasks[i].kind == TaskKind::kAllToAll && !TradesHeads(tasks.tasks[i]);
     return prices[i].time_s > 0 && !measured && CrossesNetwork(tasks.tasks[i]);
   };
   std::set<StreamKind> streams;

@@ -3,10 +3,10 @@
 // A part takes what the timed graph says; the boundaries of a cut take what the profile says of them, and nothing
 // without one. Beside others a task is slowed down as measured: collectives by their own entries, and everything that
 // computes as products of experts were (models/timeline/pricer.h). What is measured beside a gather runs beside one
-// inside a node, so two collectives that cross the network, neither an all-to-all, divide its rate instead
-// (models/timeline/timeline.h), which the profile's collectives tell (models/links/link_fit.h); all-to-alls, too, where
-// the profile has no contention. A trade of heads is between contexts, as a gather of keys and values is, and slows others
-// down as that does. Seconds. Not thread-safe; all is borrowed.
+// inside a node, so collectives that cross the network on two streams divide its rate instead
+// (models/timeline/timeline.h), which the profile's collectives tell (models/links/link_fit.h). All-to-alls do so where
+// the profile has no contention alone. A trade of heads counts as a gather of keys and values would, not as an
+// all-to-all. Seconds. Not thread-safe; all is borrowed.
 #pragma once
 
 #include <array>

@@ -179,8 +179,11 @@ double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product
 
 double CostBook::LinearS(Kernel product, const LinearWork& work) {
   if (work.rows <= 0) return 0;
-  Count(KernelKey{.kernel = product, .bytes_per_element = bytes_per_element_, .shape = work.shape()}, work.flops());
-  if (precision_ != Precision::kBf16 && !work.keeps_precision) return LowPrecisionS(product, work);
+  const bool is_low = precision_ != Precision::kBf16 && !work.keeps_precision;
+  Count(
+      KernelKey{.kernel = product, .bytes_per_element = is_low ? kLowBytes : bytes_per_element_, .shape = work.shape()},
+      work.flops());
+  if (is_low) return LowPrecisionS(product, work);
   const auto time_s = ShapedS(surface_, bytes_per_element_, product, work.shape(), work.flops());
   return time_s ? *time_s : ProductS(work.flops());
 }

@@ -62,8 +62,9 @@ struct HeadExchangeBytes {
 };
 HeadExchangeBytes HeadExchangeBytesOf(const ModelConfig& model, const RankSlice& slice);
 
-// Rows that a product reads are gathered as it reads them (Transformer Engine), in less than BF16 with their scales:
-// their bytes over those of the rows between blocks.
+// The bytes of rows that are gathered for a product, over those of the rows between blocks: 1 in BF16. In less they are
+// gathered as the product reads them, with their scales (Transformer Engine). Reads the request's precision and
+// bytes_per_element.
 double GatheredShare(const LayoutRequest& request);
 
 // Flops of the forward pass for one token of a sequence, all scores counted (no causal half, but for what a window

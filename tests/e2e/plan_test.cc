@@ -511,7 +511,8 @@ TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
               AllOf(Contains("layer2.gather"), Contains("layer2.scatter"), Not(Contains("layer2.all_to_all1"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "dispatcher": "DEEPEP"})"), Contains("layer2.all_to_all1"));
   EXPECT_THAT(ids_of(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
-              AllOf(Contains("layer0.contexts_keys"), Contains("layer0.contexts_out"), Not(Contains("layer0.contexts"))));
+              AllOf(Contains("layer0.contexts_keys"), Contains("layer0.contexts_out"),
+                    Not(Contains("layer0.contexts"))));
   EXPECT_THAT(ids_of(R"({"tensorParallel": 2, "overlapTensorParallel": true, "precision": "FP8"})"),
               AllOf(Contains("layer0.qkv_in.piece2"), Contains("layer0.qkv.piece2"), Contains("head_in")));
 }

@@ -158,6 +158,13 @@ TEST(PartSharesTest, ThoseOfExchangesAlongSamplesAreUneven) {
   EXPECT_FALSE(shares.EvenS(out, 1).has_value());
   graph.instructions[0].counts_bytes.reset();
   EXPECT_EQ(PartShares(graph).Of(out, 2, CutAxis::kSamples), 0.5);
+  // Experts whose rows no all-to-all sends need no counts ahead of them.
+  Instruction experts = out;
+  experts.op = InstructionOp::kExpert;
+  experts.counts_bytes.reset();
+  EXPECT_EQ(PartShares(graph).Of(experts, 2, CutAxis::kSamples), 0.5);
+  graph.instructions[0] = experts;
+  EXPECT_EQ(PartShares(graph).Of(experts, 2, CutAxis::kSamples), rows.ShareOfWhole(2));
   graph = ExchangeGraph();
   graph.workload->layer.top_k = 17;  // Somebody may write it so.
   EXPECT_EQ(PartShares(graph).Of(out, 2, CutAxis::kSamples), 0.5);

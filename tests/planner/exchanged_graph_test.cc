@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "models/plan/step_tasks.h"
@@ -24,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// EP 4 over two nodes of two: 128 tokens of a rank, each with two of eight experts.
+// EP 8 over two nodes of four: 128 tokens of a rank, each with two of eight experts.
 ModelGraphOptions Through(Dispatcher dispatcher) {
   return {.batch = 2,
           .sequence_length = 64,
@@ -58,7 +59,8 @@ TEST(ExchangedGraphTest, RowsThatTravelOnceToANodeAreFewerAndTakeWhatTheDispatch
     EXPECT_NEAR(*Find(once, id).bytes, pair_bytes * nodes / 2, 1e-6) << id;
     // Faster than an all-to-all of its bytes by what was measured elsewhere (DispatchFigures::deepep_across), where
     // spreading the rows inside the node is no longer than sending them there.
-    EXPECT_NEAR(*Find(once, id).time_s, *Find(plain, id).time_s * nodes / 2 / DispatchFigures().deepep_across.over_all_to_all,
+    EXPECT_NEAR(*Find(once, id).time_s,
+                *Find(plain, id).time_s * nodes / 2 / DispatchFigures().deepep_across.over_all_to_all,
                 1e-3 * *Find(plain, id).time_s)
         << id;
   }
@@ -101,13 +103,13 @@ TEST(ExchangedGraphTest, ContextsTradeHeadsBeforeAttentionAndBackBehindIt) {
   ModelGraphOptions options = kShared;
   options.context_exchange = ContextExchange::kAllToAll;
   const TrainingGraph graph = GraphOf(options);
-  // Of 256 tokens each rank has 2 of 4 query heads of 8 and 1 of 2 key heads; contexts lie over both nodes.
+  // Of 256 tokens each rank has 2 of 4 query heads of 8 and 1 of 2 key heads; contexts lie on both nodes.
   const double queries = 256 * 16 * 2, keys = 256 * 8 * 2;
   const auto expect = [&](const std::string& id, double bytes) {
-    ExpectCollective(Find(graph, id), InstructionOp::kHeadExchange, Pass::kForward, bytes,
-                     {2, *Find(graph, id).ranks_per_node});
-    ExpectCollective(Find(graph, id + ".dx"), InstructionOp::kHeadExchange, Pass::kBackward, bytes,
-                     {2, *Find(graph, id).ranks_per_node});
+    ExpectCollective(Find(graph, id), InstructionOp::kHeadExchange, Pass::kForward, bytes, {2, 1});
+    ExpectCollective(Find(graph, id + ".dx"), InstructionOp::kHeadExchange, Pass::kBackward, bytes, {2, 1});
+    EXPECT_EQ(Find(graph, id).output_bytes, std::vector<double>{bytes}) << id;
+    EXPECT_EQ(Find(graph, id + ".dx").output_bytes, std::vector<double>{bytes}) << id;
     EXPECT_EQ(StreamOf(Find(graph, id)), StreamKind::kIntraNode);
     EXPECT_NEAR(Find(graph, id).part_times_s[1], *Find(graph, id).time_s / 2, 1e-15);
   };
@@ -132,8 +134,14 @@ TEST(ExchangedGraphTest, ARangeMayReachOverTradedHeads) {
   graph.instructions = {
       {.id = "norm", .op = InstructionOp::kLayerNorm, .time_s = 1, .inputs = {"tokens"}, .outputs = {"x"}},
       {.id = "qkv", .op = InstructionOp::kMatmul, .time_s = 4, .inputs = {"x"}, .outputs = {"q"}},
-      {.id = "heads", .op = InstructionOp::kHeadExchange, .time_s = 4, .inputs = {"q"}, .outputs = {"h"}, .bytes = 8,
-       .group_size = 2, .ranks_per_node = 1},
+      {.id = "heads",
+       .op = InstructionOp::kHeadExchange,
+       .time_s = 4,
+       .inputs = {"q"},
+       .outputs = {"h"},
+       .bytes = 8,
+       .group_size = 2,
+       .ranks_per_node = 1},
       {.id = "scores", .op = InstructionOp::kAttention, .time_s = 4, .inputs = {"h"}, .outputs = {"y"}}};
   graph.instructions[2].part_times_s = {4, 2};
   graph.max_parts = 2;
@@ -158,6 +166,16 @@ TEST(ExchangedGraphTest, ProductsInLessThanBf16ReadRowsThatWereGatheredInIt) {
   for (const char* same : {"layer0.out_sum", "layer0.qkv_in.dx", "head_in", "embedding_sum.dx", "layer2.all_to_all1"}) {
     EXPECT_EQ(Find(low, same).bytes, Find(whole, same).bytes) << same;
   }
+  // Gradients of what was gathered are of the precision that they are summed in, and gathered ones of the product's.
+  EXPECT_EQ(Find(low, "layer0.qkv.dx").output_bytes, std::vector<double>{kRowsBytes});
+  EXPECT_EQ(Find(low, "layer0.out_sum.dx").output_bytes, std::vector<double>{kRowsBytes / 2});
+  EXPECT_EQ(Find(low, "layer0.qkv_in").output_bytes, std::vector<double>{kRowsBytes / 2});
+  // Products are asked for, measured and run in one byte.
+  const auto bytes_of = [](const Instruction& one) {
+    return std::get<KernelKey>(one.work.front().key).bytes_per_element.value_or(0);
+  };
+  EXPECT_EQ(bytes_of(Find(low, "layer0.qkv")), 1);
+  EXPECT_EQ(bytes_of(Find(low, "head")), 2);
   EXPECT_EQ(Find(low, "head").time_s, Find(whole, "head").time_s);
   EXPECT_NE(Find(low, "layer0.qkv").time_s, Find(whole, "layer0.qkv").time_s);
   (void)PlanOf(low);
@@ -192,6 +210,49 @@ TEST(ExchangedGraphTest, AProductMultipliesAPieceWhileTheNextIsGathered) {
   const LancetAnswer in_pieces = PlanOf(graph), at_once = PlanOf(whole);
   EXPECT_LT(in_pieces.unscheduled_time_s, at_once.unscheduled_time_s);
   EXPECT_LE(in_pieces.time_s, in_pieces.unscheduled_time_s);
+}
+
+TEST(ExchangedGraphTest, AProductBetweenTwoExchangesPassesPiecesOn) {
+  std::vector<Instruction> instructions = {
+      {.id = "in", .op = InstructionOp::kAllGather, .time_s = 4, .inputs = {"x"}, .outputs = {"rows"}, .bytes = 8},
+      {.id = "product", .op = InstructionOp::kMatmul, .time_s = 6, .inputs = {"rows", "w"}, .outputs = {"y"}},
+      {.id = "sum", .op = InstructionOp::kReduceScatter, .time_s = 4, .inputs = {"y"}, .outputs = {"z"}, .bytes = 8},
+      {.id = "dw",
+       .op = InstructionOp::kMatmul,
+       .phase = Pass::kBackward,
+       .time_s = 6,
+       .inputs = {"rows", "d"},
+       .outputs = {"g"},
+       .weight_gradient = true},
+      {.id = "alone", .op = InstructionOp::kAllGather, .time_s = 4, .inputs = {"z"}, .outputs = {"a"}, .bytes = 8}};
+  CutIntoPieces({{"in", 2}, {"sum", 2}, {"alone", 2}}, instructions);
+  const TrainingGraph graph = {.instructions = instructions};
+  EXPECT_EQ(instructions.size(), 3 * 2 + 2U);
+  for (const int piece : {1, 2}) {
+    EXPECT_THAT(Find(graph, StrCat("product.piece", piece)).inputs, ElementsAre(StrCat("rows.piece", piece), "w"));
+    EXPECT_THAT(Find(graph, StrCat("sum.piece", piece)).inputs, ElementsAre(StrCat("y.piece", piece)));
+    EXPECT_EQ(Find(graph, StrCat("product.piece", piece)).time_s, 3);
+    EXPECT_EQ(Find(graph, StrCat("sum.piece", piece)).bytes, 4);
+  }
+  EXPECT_THAT(Find(graph, "dw").inputs, ElementsAre("rows.piece1", "rows.piece2", "d"));
+  EXPECT_THAT(Find(graph, "alone").inputs, ElementsAre("z.piece1", "z.piece2"));
+}
+
+// Pieces of many layers on many ranks.
+TEST(ExchangedGraphTest, MorePiecesThanAGraphHoldsAreRefusedByWhatMakesThem) {
+  ModelConfig model = SmallModel();
+  model.moe_layer.assign(200, false);
+  model.moe_layer.back() = true;
+  model.kv_heads = 4;
+  ModelGraphOptions options = kShared;
+  options.context_parallel = 1;
+  options.tensor_parallel = 4;
+  EXPECT_GT(GraphOf(options, model).instructions.size(), 200U);
+  options.overlaps_tensor = true;
+  PriceNotes notes;
+  const auto graph = TrainingGraphOf(model, options, ProportionalProfile(), notes);
+  ASSERT_FALSE(graph.ok());
+  EXPECT_THAT(graph.status().message(), HasSubstr("layout.overlapTensorParallel: found true, with which a graph has"));
 }
 
 TEST(ExchangedGraphTest, OnePieceAndRowsThatStayWholeAreAsTheyWere) {

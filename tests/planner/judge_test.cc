@@ -147,6 +147,44 @@ TEST(JudgeTest, CollectivesOfTwoStreamsDivideTheNetwork) {
   EXPECT_NEAR(played_s({2, 1}, 4e6), 8, 1e-9);
 }
 
+// Beside a gather of 8 s on another stream that sends 8 MB over a network of 1 MB/s, under a profile with contention.
+TEST(JudgeTest, TradesOfHeadsDivideTheNetworkWhereAllToAllsHaveMeasurements) {
+  const auto played_s = [](InstructionOp op) {
+    TrainingGraph graph = {.max_parts = 1};
+    Instruction gather = {.id = "gather", .op = InstructionOp::kAllGather, .time_s = 8};
+    gather.bytes = 16e6;
+    gather.group_size = 2, gather.ranks_per_node = 1;
+    gather.stream = StreamKind::kCopy;
+    Instruction other = gather;
+    other.id = "other", other.op = op, other.stream.reset();
+    graph.instructions = {gather, other};
+    Profile profile = WithLinks(1e6);
+    CollectiveKey measured = {.collective = Collective::kAllToAll, .group = {4, 1}};
+    measured.contention = Contention::kWithAllGather;
+    profile.collectives.push_back({measured, MakeCostModel(AlphaBeta{1e-6, 1e-6})});
+    PriceNotes notes;
+    const TimedGraph timed = *TimeGraph(graph, &profile, notes);
+    return Judge(graph, timed, &profile).Play({})->played.total_s;
+  };
+  EXPECT_NEAR(played_s(InstructionOp::kAllToAll), 8, 1e-9);
+  EXPECT_NEAR(played_s(InstructionOp::kHeadExchange), 16, 0.2);
+}
+
+// It is slowed down as the all-to-all that it is, but nothing measured says what it does to products.
+TEST(JudgeTest, ATradeOfHeadsSlowsProductsDownAsAGatherDoes) {
+  const auto played_s = [](InstructionOp op) {
+    TrainingGraph graph = {.max_parts = 1};
+    graph.instructions = {Make("product", InstructionOp::kMatmul, 8, {"x"}), Make("other", op, 8, {"y"})};
+    const Profile profile = WithContention(2);
+    PriceNotes notes;
+    const TimedGraph timed = *TimeGraph(graph, &profile, notes);
+    return Judge(graph, timed, &profile).Play({})->played.total_s;
+  };
+  EXPECT_NEAR(played_s(InstructionOp::kAllToAll), 16, 1e-9);
+  EXPECT_NEAR(played_s(InstructionOp::kHeadExchange), 12, 1e-9);
+  EXPECT_NEAR(played_s(InstructionOp::kAllGather), 8, 1e-9);
+}
+
 TEST(JudgeTest, TheAnswerCarriesItsGraphAndItsTimeline) {
   TrainingGraph graph = Layer();
   graph.instructions.push_back(Make("loss", InstructionOp::kOther, 1, {"norm.y"}));

@@ -16,13 +16,13 @@ namespace moeplan::planner {
 
 // 8 GPUs on 2 nodes: TP 2, CP 2, DP 2, EP 4. Micro-batches of 8 samples of 64 tokens: 256 on a tensor-parallel group.
 inline const ModelGraphOptions kShared = {.batch = 8,
-                                   .sequence_length = 64,
-                                   .expert_parallel = 4,
-                                   .ranks_per_node = 4,
-                                   .tensor_parallel = 2,
-                                   .context_parallel = 2,
-                                   .gpus = 8,
-                                   .gpus_per_node = 4};
+                                          .sequence_length = 64,
+                                          .expert_parallel = 4,
+                                          .ranks_per_node = 4,
+                                          .tensor_parallel = 2,
+                                          .context_parallel = 2,
+                                          .gpus = 8,
+                                          .gpus_per_node = 4};
 inline constexpr double kTokens = 256, kRowsBytes = kTokens * 32 * 2;
 
 inline ModelGraphOptions WithWholeRows() {

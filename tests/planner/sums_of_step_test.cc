@@ -13,6 +13,7 @@
 
 #include "models/text.h"
 #include "planner/lancet/model_graph.h"
+#include "planner/layout/layout_space.h"
 #include "planner/layout/price_layout.h"
 #include "planner/rules/lancet.h"
 #include "tests/planner/find_instruction.h"
@@ -24,7 +25,7 @@ namespace moeplan::planner {
 namespace {
 
 // The same layout's step, of one micro-batch, and MoE layers as the graph has them.
-StepAnswer StepOf(const ModelGraphOptions& options) {
+StepQuestion QuestionFor(const ModelGraphOptions& options) {
   LayoutRequest request = SmallRequest();
   request.global_batch =
       options.batch * 8 / (options.tensor_parallel * options.context_parallel * options.pipeline_parallel);
@@ -49,7 +50,10 @@ StepAnswer StepOf(const ModelGraphOptions& options) {
                                      options.batch);
   question.schedule = options.tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline;
   question.chunks = question.partition_degree = 1;
-  const auto answer = PriceLayout(question, ProportionalProfile());
+  return question;
+}
+StepAnswer StepOf(const ModelGraphOptions& options) {
+  const auto answer = PriceLayout(QuestionFor(options), ProportionalProfile());
   EXPECT_TRUE(answer.ok()) << answer.status().message();
   return answer.ok() ? *answer : StepAnswer();
 }
@@ -216,6 +220,33 @@ TEST(SumsOfStepTest, SumsOfOtherExchangesAndPrecisionsAreThoseOfTheStep) {
                             recompute == Recompute::kFull));
         ExpectSumsOfStep(options);
       }
+    }
+  }
+}
+
+// Of one micro-batch's graph, whose exchanges run beside nothing.
+TEST(SumsOfStepTest, ExchangesBesideProductsTakeAsLongAsAStepWaitsForThem) {
+  std::vector<ChangedOptions> cases = RecomputedCases();
+  cases.push_back({"as it is", [](ModelGraphOptions&) {}});
+  for (const auto& [name, change] : cases) {
+    for (const bool overlaps : {false, true}) {
+      SCOPED_TRACE(StrCat(name, overlaps));
+      ModelGraphOptions options = kShared;
+      options.context_parallel = 1, options.overlaps_tensor = overlaps;
+      change(options);
+      const StepQuestion question = QuestionFor(options);
+      const Profile profile = ProportionalProfile();
+      const auto point = PointOf(question.request, profile.cluster, question.layout, question.micro_batch, {});
+      ASSERT_TRUE(point.ok()) << point.status().message();
+      PriceNotes notes;
+      const auto graph = GraphOfRun(question.request, *point, {.count = 4}, profile, notes);
+      ASSERT_TRUE(graph.ok()) << graph.status().message();
+      const auto exchanges = [](const Instruction& one) {
+        return OverTensor(one) && one.id.find(".gate") == std::string::npos;
+      };
+      const double waits_s = planner::Find(StepOf(options), "tensorExchange")->exposed_s;
+      EXPECT_NEAR(SumS(*graph, Pass::kForward, exchanges) + SumS(*graph, Pass::kBackward, exchanges), waits_s,
+                  1e-9 * waits_s);
     }
   }
 }

@@ -31,7 +31,7 @@ class Cut {
   }
 
   int PiecesOf(size_t i) const { return pieces_[i]; }
-  // What a piece of the instruction, or the whole of it (0), reads of a tensor.
+  // Appends the names under which a piece of the reader, or the reader that is not cut (1), reads the tensor.
   void AppendRead(size_t reader, int piece, const std::string& tensor, std::vector<std::string>& inputs) const {
     const auto from = producer_.find(tensor);
     if (from == producer_.end() || pieces_[from->second] == 1) return inputs.push_back(tensor);

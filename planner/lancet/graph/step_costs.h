@@ -30,12 +30,14 @@ struct Exchange {
   GroupShape group;
   double bytes = 0;
   std::optional<double> backward_bytes;
-  // Of a dispatcher that sends a row once to a node: the bytes of the all-to-all in its place, under which it is priced
+  // A dispatcher that sends a row once to a node is priced as the all-to-all in its place, of so many bytes
   // (planner/layout/dispatch_cost.h).
   std::optional<double> all_to_all_bytes;
   int stride = 0;  // How far apart neighbours of the group are in rank order; 0: not told.
-  // Into which it is cut, with the product in front of it or behind it (planner/lancet/graph/ring_pieces.h).
+  // It is cut into so many, with the product in front of it or behind it (planner/lancet/graph/ring_pieces.h).
   int pieces = 1;
+  // Bytes of the gradient of what it returns, and of the gradient that it passes on; absent: those of the tensor.
+  std::optional<double> output_gradient_bytes, input_gradient_bytes;
   std::optional<StreamKind> stream;  // Absent: StreamOf's.
   // Whether what was exchanged is not kept for the way back, so that the forward collective runs once more there.
   bool again = false;

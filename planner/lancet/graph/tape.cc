@@ -41,6 +41,9 @@ std::string Tape::Add(Step step) {
     AddForward(step);
   }
   if (step.work.exchange && step.work.exchange->again) gathered_[output].step = steps_.size();
+  if (step.work.exchange && step.work.exchange->output_gradient_bytes) {
+    gradient_bytes_[output] = *step.work.exchange->output_gradient_bytes;
+  }
   if (step.again) {
     groups_[step.again->group].push_back(steps_.size());
     if (step.again->is_output) discarded_[output] = step.again->group;
@@ -96,12 +99,19 @@ void Tape::SetTimes(const StepWork& work, Side side, Instruction& one) {
   if (!CollectiveOf(one.op)) return;
   if (one.op == InstructionOp::kSend && options_.replicas_have_own_stream) one.stream = StreamKind::kInterNode;
   if (work.exchange->stream) one.stream = work.exchange->stream;
-  if (work.exchange->pieces > 1) pieces_[one.id] = work.exchange->pieces;
+  // One micro-batch has what `step` leaves of the exchanges instead (model_graph.h).
+  if (work.exchange->pieces > 1 && options_.counts == Counts::kStep) pieces_[one.id] = work.exchange->pieces;
   one.bytes = work.exchange->BytesOn(side);
   constexpr double kCountBytes = 4;  // Each rank says of each expert how many rows it sends.
   if (one.op == InstructionOp::kAllToAll) one.counts_bytes = kCountBytes * costs_.workload().layer.experts;
   one.group_size = work.exchange->group.size;
   one.ranks_per_node = work.exchange->group.ranks_per_node;
+}
+
+double Tape::GradientBytes(const Step& step, const std::string& activation) const {
+  if (step.work.exchange && step.work.exchange->input_gradient_bytes) return *step.work.exchange->input_gradient_bytes;
+  const auto other = gradient_bytes_.find(activation);
+  return other == gradient_bytes_.end() ? made_.at(activation) : other->second;
 }
 
 std::string Tape::WeightsBack(const Step& step) {
@@ -146,7 +156,7 @@ void Tape::AddBack(const Step& step) {
   for (const std::string& tensor : step.activations) {
     if (!made_.contains(tensor)) continue;
     back.outputs.push_back(StrCat("d(", tensor, ").", step.id));
-    back.output_bytes.push_back(made_[tensor]);
+    back.output_bytes.push_back(GradientBytes(step, tensor));
     gradients_of_[tensor].push_back(back.outputs.back());
   }
   SetTimes(step.work, Side::kInputGradient, back);

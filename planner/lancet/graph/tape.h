@@ -111,6 +111,7 @@ class Tape {
 
   void AddForward(const Step& step);
   void SetTimes(const StepWork& work, Side side, Instruction& one);
+  double GradientBytes(const Step& step, const std::string& activation) const;
   // `share_s` returns the time of a share of the work. Parts of what exchanges rows are along samples, as
   // models/plan/part_shares.h has them.
   template <typename ShareS>
@@ -166,6 +167,7 @@ class Tape {
   std::vector<Part> parts_;
   std::vector<Instruction> instructions_;
   std::map<std::string, double> made_;  // The bytes of every tensor that the forward pass writes or passes on.
+  std::map<std::string, double> gradient_bytes_;  // Of tensors whose gradients are of other sizes than they are.
   std::map<std::string, std::string> passed_on_;  // To a tensor that an instruction makes.
   std::map<std::string, GatheredRows> gathered_;
   std::map<std::string, int> discarded_;           // Groups of tensors that are not kept.

@@ -138,9 +138,7 @@ class Builder {
   // by piece beside the products; those of the vocabulary's products as they are.
   enum class RowsOf { kLayer, kVocabulary };
   double GatheredShareOf(RowsOf of) const { return of == RowsOf::kLayer ? GatheredShare(request_) : 1; }
-  int Pieces(RowsOf of) const {
-    return of == RowsOf::kLayer && request_.overlaps_tensor ? slice_.tensor_parallel : 1;
-  }
+  int Pieces(RowsOf of) const { return of == RowsOf::kLayer && request_.overlaps_tensor ? slice_.tensor_parallel : 1; }
   // Returns all rows, for products whose columns are cut. Gradients of the rows are then sums over the ranks.
   std::string AllRows(const std::string& id, const std::string& x, RowsOf of) {
     if (!SharesLayers()) return x;
@@ -151,6 +149,7 @@ class Builder {
     exchange.again = true;
     exchange.pieces = Pieces(of);
     exchange.backward_bytes = exchange.bytes;
+    exchange.output_gradient_bytes = exchange.bytes;
     exchange.bytes *= GatheredShareOf(of);
     return Exchanged(id, x, exchange, exchange.bytes);
   }
@@ -162,7 +161,7 @@ class Builder {
     }
     Exchange exchange = OverTensor(InstructionOp::kReduceScatter, InstructionOp::kAllGather);
     exchange.pieces = Pieces(of);
-    exchange.backward_bytes = GatheredShareOf(of) * exchange.bytes;
+    exchange.backward_bytes = exchange.input_gradient_bytes = GatheredShareOf(of) * exchange.bytes;
     return Exchanged(id, y, exchange, XBytes());
   }
 
@@ -301,7 +300,8 @@ class Builder {
   void Predict(const std::string& name, const std::string& x, const std::string& weights_of) {
     const BlockWork head = HeadWork(model_, slice_);
     const std::string normed = NormOf(head, name + "norm", x);
-    const std::string logits = Linears(name + "head", AllRows(name + "head_in", normed, RowsOf::kVocabulary), head.linears, weights_of);
+    const std::string logits =
+        Linears(name + "head", AllRows(name + "head_in", normed, RowsOf::kVocabulary), head.linears, weights_of);
     Add({name + kLoss, InstructionOp::kOther, {logits}, Moved(Only(head, Kernel::kCrossEntropy)), {kLossBytes}});
   }
 
@@ -342,14 +342,15 @@ class Builder {
             Traded(name + "contexts_values", read, bytes.values)};
   }
   bool TradesHeads() const { return layout_.context_parallel > 1 && slice_.exchanges_heads; }
-  // Tokens of some heads for those of others, or back.
+  // Trades tokens of some heads for those of others, or back.
   std::string Traded(const std::string& id, const std::string& x, double bytes) {
     return Exchanged(id, x,
                      {.forward = InstructionOp::kHeadExchange,
                       .backward = InstructionOp::kHeadExchange,
                       .group = context_group_,
                       .bytes = bytes,
-                      .stride = context_stride_},
+                      .stride = context_stride_,
+                      .input_gradient_bytes = bytes},
                      bytes);
   }
   // Returns the keys and values of all contexts.
@@ -415,7 +416,7 @@ class Builder {
   }
 
   bool GathersRows() const { return request_.dispatcher == Dispatcher::kAllGather && expert_group_.size > 1; }
-  // Rows to the ranks that have their experts, or back.
+  // Sends rows to the ranks that have their experts, or back.
   Exchange OverExperts(double bytes) const {
     Exchange exchange = {.forward = InstructionOp::kAllToAll,
                          .backward = InstructionOp::kAllToAll,
@@ -427,7 +428,7 @@ class Builder {
     }
     return exchange;
   }
-  // All rows of the experts' ranks to each of them, or sums of what each made for them back.
+  // Brings all rows of the experts' ranks to each of them, or sums what each made for the others.
   Exchange GatheredOverExperts(InstructionOp forward, InstructionOp backward) const {
     return {.forward = forward,
             .backward = backward,
