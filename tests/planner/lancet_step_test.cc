@@ -479,6 +479,12 @@ TEST(ScheduledTextTest, SaysWhatIsSavedWhereItIsMoreThanAPercent) {
   StepQuestion again = question;
   again.request.recompute = Recompute::kFull;
   EXPECT_EQ(text(again, 2 * lancet_s), "");
+  // Graphs have these, and moeplan.torch runs none of them.
+  StepQuestion dispatched = question, low = question, in_pieces = question;
+  dispatched.request.dispatcher = Dispatcher::kDeepEp;
+  low.request.precision = Precision::kFp8;
+  in_pieces.request.overlaps_tensor = true;
+  for (const StepQuestion& one : {dispatched, low, in_pieces}) EXPECT_EQ(text(one, 2 * lancet_s), "");
 }
 
 }  // namespace
