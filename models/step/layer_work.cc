@@ -121,7 +121,8 @@ class AttentionBlock {
                            .forward_bytes = kForward * bytes,
                            .backward_bytes = kBackward * bytes,
                            .forward_launches = kLaunches,
-                           .backward_launches = kLaunches});
+                           .backward_launches = kLaunches,
+                           .module = RecomputeModule::kCoreAttention});
   }
 
   const ModelConfig& model_;
@@ -218,10 +219,10 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice) {
 BlockWork JoinWork(const ModelConfig& model, const RankSlice& slice) {
   const double bytes = OwnRowBytes(model, slice);
   return {.linears = {{.rows = slice.tokens,
-                       .in_features = 2 * model.model_dim,
+                       .in_features = kJoinedWidth * model.model_dim,
                        .out_features = std::max(1, model.model_dim / slice.tensor_parallel)}},
           .attention = {},
-          .moved = {Norm(bytes), Norm(bytes), Copies(2 * bytes, /*launches=*/1)}};
+          .moved = {Norm(bytes), Norm(bytes), Copies(kJoinedWidth * bytes, /*launches=*/1)}};
 }
 
 double RouterPasses(int experts, int model_dim, int bytes_per_element) {

@@ -78,8 +78,10 @@ BlockWork EmbeddingWork(const ModelConfig& model, const RankSlice& slice);
 // reads and writes once, whatever more an implementation that is not fused does.
 BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
 
-// Before a layer that predicts a further token: norms of its row and of the next token's, both side by side, and the
-// product that makes one of them (DeepSeek-V3 §2.2; Megatron Core's MTP).
+// Before a layer that predicts a further token: norms of its row and of the next token's, both side by side, which are
+// kJoinedWidth times as wide as the model, and the product that makes one of them (DeepSeek-V3 §2.2; Megatron Core's
+// MTP).
+inline constexpr int kJoinedWidth = 2;
 BlockWork JoinWork(const ModelConfig& model, const RankSlice& slice);
 
 // What the optimizer's step passes over in bytes: `parameters` of a rank, whose states are cut over `shards` ranks (1:

@@ -316,7 +316,7 @@ Status CheckOrder(const TrainingGraph& graph, const Places& by_tensor) {
 std::string_view Name(InstructionOp op) {
   constexpr std::array<std::string_view, 16> kNames = {
       "MATMUL", "ELEMENTWISE", "LAYER_NORM", "SOFTMAX",    "ATTENTION",      "GATE",       "DISPATCH", "ALL_TO_ALL",
-      "EXPERT", "COMBINE",     "OTHER",      "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE", "SEND", "HEAD_EXCHANGE"};
+      "EXPERT", "COMBINE",     "OTHER",      "ALL_GATHER", "REDUCE_SCATTER", "ALL_REDUCE", "SEND",     "HEAD_EXCHANGE"};
   return kNames[static_cast<size_t>(op)];
 }
 

@@ -244,7 +244,7 @@ class StepPricer {
     head_ = Block(StepPart::kLogits, HeadWork(model_, slice_));
     if (request_.next_tokens > 0) {
       join_ = Block(StepPart::kLogits, JoinWork(model_, slice_));
-      AddTensorExchange(join_);
+      AddTensorExchange(join_, /*again=*/false, kJoinedWidth);
     }
     AddVocabularyExchanges();
     neighbours_ = Neighbours();
@@ -385,6 +385,7 @@ class StepPricer {
 
   GroupShape TensorGroup() const { return ShapeOf(Group::kTensor, layout_, gpus_per_node_); }
 
+  // `bytes_share`: of rows as wide as the model.
   double OverTensorS(Collective collective, double bytes_share = 1) {
     return book_.CollectiveS(collective, TensorGroup(), bytes_share * token_bytes_, /*stride=*/1);
   }
@@ -400,24 +401,28 @@ class StepPricer {
 
   // Both collectives over TP that a block has in a pass; backward gathers the input once more. Products may hide them,
   // attention's scores may not.
-  // `again`: what passes forward does so once more before its way back.
-  void AddTensorExchange(BlockTime& block, bool again = false) {
+  // `again`: what passes forward does so once more before its way back. `width`: of the block's input, over the
+  // model's.
+  void AddTensorExchange(BlockTime& block, bool again = false, double width = 1) {
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const double forward_s = forward.compute_s - block.scores_forward_s;
     const double again_s = SelectsAgain(request_, RecomputeModule::kCoreAttention) ? block.scores_forward_s : 0;
     const double backward_s = backward.compute_s - block.scores_backward_s - again_s;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
-      AddTensor(sum_s, 1, /*beside_s=*/0, forward), AddTensor(sum_s, 1, /*beside_s=*/0, backward);
+      AddTensor(sum_s, 1, /*beside_s=*/0, forward);
+      AddTensor(OverTensorS(Collective::kAllReduce, width), 1, /*beside_s=*/0, backward);
       if (again) AddTensor(sum_s, 1, /*beside_s=*/0, backward);
       return;
     }
-    const double gather_s = OverTensorS(Collective::kAllGather, GatheredShare(request_));
+    const double share = GatheredShare(request_);
+    const double gather_s = OverTensorS(Collective::kAllGather, width * share);
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
     AddTensor(gather_s + scatter_s, 2, forward_s, forward);
     // What is computed again hides its own.
     const double again_forward_s = again ? forward_s : 0;
-    AddTensor(2 * gather_s + scatter_s, 3, backward_s - again_forward_s, backward);
+    const double back_s = OverTensorS(Collective::kAllGather, share) + OverTensorS(Collective::kReduceScatter, width);
+    AddTensor(gather_s + back_s, 3, backward_s - again_forward_s, backward);
     if (again) AddTensor(gather_s + scatter_s, 2, again_forward_s, backward);
   }
 

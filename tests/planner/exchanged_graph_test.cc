@@ -97,6 +97,26 @@ TEST(ExchangedGraphTest, ExpertsOfOneRankGatherNothing) {
   EXPECT_FALSE(Has(GraphOf(options), "layer2.gather"));
 }
 
+// ---- What the layers of schedules and frameworks do, too.
+
+TEST(ExchangedGraphTest, AGatesWayBackIsItsLogitsAgainAndTwoProducts) {
+  const TrainingGraph graph = GraphOf(kShared);
+  const double gate_s = *Find(graph, "layer2.gate").time_s;
+  EXPECT_NEAR(*Find(graph, "layer2.gate.dx").time_s, 2 * gate_s, 1e-18);
+  EXPECT_NEAR(*Find(graph, "layer2.gate.dw").time_s, gate_s, 1e-18);
+  EXPECT_EQ(Find(graph, "layer2.gate.dx").work.front().size, 2 * Find(graph, "layer2.gate").work.front().size);
+}
+
+TEST(ExchangedGraphTest, RowsOfTwoTokensAreGatheredSideBySide) {
+  ModelGraphOptions options = kShared;
+  options.next_tokens = 1;
+  const TrainingGraph graph = GraphOf(options);
+  ExpectCollective(Find(graph, "next1.join_in"), InstructionOp::kAllGather, Pass::kForward, 2 * kRowsBytes, {2, 2});
+  ExpectCollective(Find(graph, "next1.join_in.dx"), InstructionOp::kReduceScatter, Pass::kBackward, 2 * kRowsBytes,
+                   {2, 2});
+  ExpectCollective(Find(graph, "next1.join_sum"), InstructionOp::kReduceScatter, Pass::kForward, kRowsBytes, {2, 2});
+}
+
 // ---- Heads for tokens.
 
 TEST(ExchangedGraphTest, ContextsTradeHeadsBeforeAttentionAndBackBehindIt) {

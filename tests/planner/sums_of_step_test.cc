@@ -167,6 +167,8 @@ std::vector<ChangedOptions> RecomputedCases() {
       {"activation", select({kMoeAct})},
       {"many", select({kCoreAttention, kLayerNorm, kMlp, kMoeAct})},
       {"stored scores", [](ModelGraphOptions& o) { o.attention = AttentionKernel::kStored; }},
+      {"stored scores again",
+       [](ModelGraphOptions& o) { o.attention = AttentionKernel::kStored, o.recompute = Recompute::kSelective; }},
       {"further tokens", [](ModelGraphOptions& o) { o.next_tokens = 2; }},
       {"all of it",
        [](ModelGraphOptions& o) { o.next_tokens = 2, o.recompute = Recompute::kFull, o.recompute_layers = 1; }},
@@ -207,6 +209,19 @@ std::vector<ChangedOptions> ExchangedCases() {
          o.context_exchange = ContextExchange::kAllToAll, o.next_tokens = 1;
        }},
   };
+}
+
+TEST(SumsOfStepTest, StoredScoresAreComputedAgainWithTheirSoftmax) {
+  ModelGraphOptions kept = kShared;
+  kept.attention = AttentionKernel::kStored;
+  ModelGraphOptions again = kept;
+  again.recompute = Recompute::kSelective;
+  const auto softmax_s = [&](const ModelGraphOptions& options) {
+    return planner::Find(StepOf(options), "elementwise")->backward_s;
+  };
+  // Of four layers, each rank has 2 of 4 heads, whose 256 x 64 scores pass through memory four times in BF16.
+  constexpr double kCopyS = 1e-11;  // A byte, which is read and written.
+  EXPECT_NEAR(softmax_s(again) - softmax_s(kept), 4 * (4 * 256 * 64 * 2 * 2.0) / 2 * kCopyS, 1e-12);
 }
 
 TEST(SumsOfStepTest, SumsOfOtherExchangesAndPrecisionsAreThoseOfTheStep) {

@@ -46,7 +46,7 @@ std::vector<Work> StepCosts::KernelsOf(const StepWork& work, Side side) {
     kernels.insert(kernels.end(), times, {cost.first, cost.second});
   }
   if (work.kernel)
-    kernels.push_back({KeyOf(KernelOn(side, *work.kernel), sizes_.layer, sizes_.layout), work.kernel_size});
+    kernels.push_back({KeyOf(KernelOn(side, *work.kernel), sizes_.layer, sizes_.layout), work.SizeOn(side)});
   if (SumsShards(work, side))
     kernels.push_back({KeyOf(Kernel::kPermute, sizes_.layer, sizes_.layout), work.shards_bytes});
   return kernels;
@@ -94,7 +94,7 @@ double StepCosts::TimeS(const StepWork& work, double share, Side side) {
                   : book_.MovedS(moved.kernel, share * moved.backward_bytes, moved.backward_launches);
   }
   if (work.kernel) {
-    time_s += pricer_.Price(KeyOf(KernelOn(side, *work.kernel), sizes_.layer, sizes_.layout), share * work.kernel_size)
+    time_s += pricer_.Price(KeyOf(KernelOn(side, *work.kernel), sizes_.layer, sizes_.layout), share * work.SizeOn(side))
                   .time_s;
   }
   if (SumsShards(work, side)) {

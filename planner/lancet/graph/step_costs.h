@@ -54,10 +54,15 @@ struct StepWork {
   BlockWork block;
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
   double kernel_size = 0;
+  std::optional<double> input_gradient_size;  // Of the kernel on the way to that; absent: kernel_size.
   std::optional<Exchange> exchange;
   // Rows that come back from ranks which share experts are summed, by PERMUTE on so many bytes, on one of both ways.
   double shards_bytes = 0;
   Side shards_side = Side::kForward;
+
+  double SizeOn(Side side) const {
+    return side == Side::kInputGradient ? input_gradient_size.value_or(kernel_size) : kernel_size;
+  }
 };
 
 // The sizes that the costs of a graph depend on.

@@ -94,9 +94,10 @@ class Builder {
     BlockWork again;
     std::ranges::copy_if(all.linears, std::back_inserter(again.linears), is_selected);
     std::ranges::copy_if(all.moved, std::back_inserter(again.moved), is_selected);
-    const bool is_output = !again.linears.empty() || !again.moved.empty();
+    // The output of attention's scores is kept.
+    const bool is_output = !all.attention && (!again.linears.empty() || !again.moved.empty());
     if (all.attention && SelectsAgain(request_, RecomputeModule::kCoreAttention)) again.attention = all.attention;
-    if (!is_output && !again.attention) return std::nullopt;
+    if (again.linears.empty() && again.moved.empty() && !again.attention) return std::nullopt;
     return Recomputed{.work = {.block = std::move(again)}, .op = step.op, .group = ++groups_, .is_output = is_output};
   }
   // Experts' activation, which is inside their instruction.
@@ -140,12 +141,16 @@ class Builder {
   double GatheredShareOf(RowsOf of) const { return of == RowsOf::kLayer ? GatheredShare(request_) : 1; }
   int Pieces(RowsOf of) const { return of == RowsOf::kLayer && request_.overlaps_tensor ? slice_.tensor_parallel : 1; }
   // Returns all rows, for products whose columns are cut. Gradients of the rows are then sums over the ranks.
-  std::string AllRows(const std::string& id, const std::string& x, RowsOf of) {
+  // `width`: of the rows, over the model's.
+  std::string AllRows(const std::string& id, const std::string& x, RowsOf of, int width = 1) {
     if (!SharesLayers()) return x;
     if (!slice_.sequence_parallel) {
-      return Exchanged(id, x, OverTensor(std::nullopt, InstructionOp::kAllReduce), AllXBytes());
+      Exchange sum = OverTensor(std::nullopt, InstructionOp::kAllReduce);
+      sum.bytes *= width;
+      return Exchanged(id, x, sum, sum.bytes);
     }
     Exchange exchange = OverTensor(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
+    exchange.bytes *= width;
     exchange.again = true;
     exchange.pieces = Pieces(of);
     exchange.backward_bytes = exchange.bytes;
@@ -289,8 +294,9 @@ class Builder {
                                     InstructionOp::kElementwise,
                                     {NormOf(join, name + "norm_row", x), NormOf(join, name + "norm_token", token)},
                                     Moved(Only(join, Kernel::kDeviceCopy)),
-                                    {2 * XBytes()}});
-      const std::string joined = Linears(name + "join", AllRows(name + "join_in", pair, RowsOf::kLayer), join.linears);
+                                    {kJoinedWidth * XBytes()}});
+      const std::string joined =
+          Linears(name + "join", AllRows(name + "join_in", pair, RowsOf::kLayer, kJoinedWidth), join.linears);
       x = Summed(name + "join_sum", joined, RowsOf::kLayer);
       x = Layer(name, kind, IsRecomputed(i), x);
       Predict(name, x, i == 0 ? "" : "next1.head");
@@ -453,10 +459,13 @@ class Builder {
     }
     const Checkpoint layer(*this, SelectsAgain(request_, RecomputeModule::kMoe));
     const std::string x = GatedRows(name + "slice", normed);
+    StepWork gates = kernel(Kernel::kGate, GatedXBytes());
+    // The logits once more, and the product (models/schedule/graph_builder.cc, GateGradient).
+    gates.input_gradient_size = 2 * gates.kernel_size;
     const std::string gate = Add({name + "gate",
                                   InstructionOp::kGate,
                                   {x},
-                                  kernel(Kernel::kGate, GatedXBytes()),
+                                  gates,
                                   {PairBytes()},
                                   /*weights=*/true,
                                   1.0 * model_.model_dim * model_.experts,
