@@ -85,10 +85,13 @@ StepSizes SizesOf(const ModelConfig& model, const ModelGraphOptions& options) {
   return sizes;
 }
 
+// Parts of a range are of whole samples, since attention sees a sample's tokens together.
+int MostParts(const ModelGraphOptions& options) { return std::min(options.max_parts, options.batch); }
+
 Tape TapeOf(const ModelGraphOptions& options, const Placement& placement, Counts counts, StepCosts& costs) {
   TapeOptions tape = {.counts = counts,
                       .gate = options.gate,
-                      .max_parts = options.max_parts,
+                      .max_parts = MostParts(options),
                       .zero_stage = options.zero_stage,
                       .bytes_per_element = options.bytes_per_element,
                       .gradient_bytes = options.gradient_bytes,
@@ -296,7 +299,7 @@ StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGra
       runs.size() == 1 || options.stage
           ? runs[options.stage.value_or(0)]
           : LongestRun(runs, [&](const LayerRun& one) { return instructions_of(one, Counts::kMicroBatch); });
-  TrainingGraph graph = {.instructions = instructions_of(run, Counts::kStep), .max_parts = options.max_parts};
+  TrainingGraph graph = {.instructions = instructions_of(run, Counts::kStep), .max_parts = MostParts(options)};
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());
   notes.Merge(costs.notes());
@@ -319,7 +322,7 @@ StatusOr<TrainingGraph> GraphOfRun(const LayoutRequest& request, const LayoutPoi
   StepCosts costs(SizesOf(request.model, options), profile);
   TrainingGraph graph = {.instructions = InstructionsOf(TransformerOf(request, options, placement), run,
                                                         TapeOf(options, placement, Counts::kMicroBatch, costs)),
-                         .max_parts = options.max_parts};
+                         .max_parts = MostParts(options)};
   HideExchanges(request, point, run, graph);
   graph.workload = costs.workload();
   RETURN_IF_ERROR(costs.Missing());

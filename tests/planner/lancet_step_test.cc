@@ -322,7 +322,7 @@ TEST(LancetStepTest, WhatNoGraphHasIsRefusedByName) {
 // Passes hide no more of an exchange than a step has of it, and something of each.
 TEST(LancetStepTest, StepsOfOtherExchangesArePlannedToo) {
   const auto expect_hidden = [](auto change, const std::string& name) {
-    StepQuestion question = planner::QuestionOf(SmallRequest(), {.tensor_parallel = 2, .expert_parallel = 4});
+    StepQuestion question = planner::QuestionOf(SmallRequest(), {.tensor_parallel = 2, .expert_parallel = 4}, 4);
     question.request.sequence_length = 512;
     change(question);
     const StepAnswer lancet = Priced(UnderLancet(question)), whole = Priced(InOnePiece(question));

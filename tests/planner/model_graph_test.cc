@@ -57,12 +57,19 @@ TrainingGraph GraphOf(const ModelConfig& model, const ModelGraphOptions& options
   return graph.ok() ? *graph : TrainingGraph();
 }
 
+// As many tokens in more samples, for more parts.
+ModelGraphOptions WithManySamples() {
+  ModelGraphOptions options = kOptions;
+  options.batch = 10, options.sequence_length = 3;
+  return options;
+}
+
 TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
-  const TrainingGraph graph = GraphOf(SmallModel());
+  const TrainingGraph graph = GraphOf(SmallModel(), WithManySamples());
   const double tokens = 30, x_bytes = tokens * 8 * 2, slot_bytes = 2 * 1.5 * x_bytes;
   EXPECT_NEAR(*Find(graph, "layer0.qkv").time_s, 1e-9 * 2 * tokens * 8 * 24, 1e-15);
   // As many flops as without the mask, which is how layouts count them (models/step/layer_work.h).
-  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 1e-9 * 2 * (tokens * 10) * 2 * 8, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 1e-9 * 2 * (tokens * 3) * 2 * 8, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.rotary").time_s, 1e-7 * tokens * 2 * 2 * 4 * 2, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.out").time_s, 1e-9 * 2 * tokens * 64, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.up").time_s, 1e-9 * 2 * tokens * 8 * 16, 1e-15);
@@ -89,7 +96,7 @@ TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
 // Experts of 1 s and 0.05 s for each part, exchanges of 0.4 s, and next to nothing else.
 TEST(ModelGraphTest, TheBusiestRankDecidesTheNumberOfParts) {
   ModelGraphOptions options = kOptions;
-  options.batch = 2, options.capacity_factor = 1;
+  options.batch = 20, options.sequence_length = 1, options.capacity_factor = 1;
   const double slot_bytes = 2 * 20 * 8 * 2, flops = 2 * 2 * 20 * (2 * 8 * 12), launch_s = 0.05;
   Profile profile = UnitProfile();
   profile.collectives[0].model = MakeCostModel(AlphaBeta{0, 0.4 / slot_bytes});
@@ -132,6 +139,16 @@ TEST(ModelGraphTest, TheBusiestRankDecidesTheNumberOfParts) {
   EXPECT_EQ(parts_of(graph), 3);
 }
 
+TEST(ModelGraphTest, RangesHaveNoMorePartsThanTheMicroBatchHasSamples) {
+  ModelGraphOptions options = kOptions;
+  for (const int samples : {1, 3, 8, 9}) {
+    options.batch = samples;
+    const TrainingGraph graph = GraphOf(SmallModel(), options);
+    EXPECT_EQ(graph.max_parts, std::min(samples, 8));
+    EXPECT_EQ(static_cast<int>(Find(graph, "layer0.qkv").part_times_s.size()), std::min(samples, 8));
+  }
+}
+
 // A factor of 1, and one that says how many rows the busiest rank has, stand for layers that drop nothing.
 TEST(ModelGraphTest, LayoutsWithoutACapacityDropNothing) {
   StepQuestion question;
@@ -158,7 +175,7 @@ TEST(ModelGraphTest, LayoutsWithoutACapacityDropNothing) {
 
 // Experts that are cut by themselves are cut along the capacity, in slots, of which parts have as many.
 TEST(ModelGraphTest, PartsOfSlotsAreEven) {
-  const TrainingGraph graph = GraphOf(SmallModel());
+  const TrainingGraph graph = GraphOf(SmallModel(), WithManySamples());
   PriceNotes notes;
   const TimedGraph timed = *TimeGraph(graph, nullptr, notes);
   for (size_t i = 0; i < graph.instructions.size(); ++i) {

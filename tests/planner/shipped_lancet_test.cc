@@ -11,6 +11,8 @@
 namespace moeplan::planner {
 namespace {
 
+constexpr int kSamples = 8;  // Of a micro-batch, for as many parts.
+
 struct Case {
   const char* model;
   const char* hardware;
@@ -29,7 +31,8 @@ TEST(ShippedLancetTest, LayersThatRepeatGainAsMoreOfThemDo) {
     SCOPED_TRACE(StrCat(one.model, " on ", one.hardware));
     LayoutRequest request;
     request.model = *NamedModel(one.model);
-    request.gpus = request.global_batch = one.gpus;
+    request.gpus = one.gpus;
+    request.global_batch = kSamples * one.gpus;
     request.sequence_length = 4096;
     request.zero_stage = 1;
     auto profile = HardwareProfile(one.hardware, one.gpus, request.model);
@@ -37,7 +40,7 @@ TEST(ShippedLancetTest, LayersThatRepeatGainAsMoreOfThemDo) {
     profile->cluster = ClusterOf(request, profile->cluster);
     Layout layout = one.layout;
     layout.data_parallel = 0;
-    const auto point = PointOf(request, profile->cluster, layout, /*micro_batch=*/1, /*horizontal_contexts=*/false);
+    const auto point = PointOf(request, profile->cluster, layout, kSamples, /*horizontal_contexts=*/false);
     ASSERT_TRUE(point.ok()) << point.status().message();
     PriceNotes notes;
     const auto few = GainsOfStages(request, *point, *profile, notes);
