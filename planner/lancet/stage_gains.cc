@@ -1,6 +1,7 @@
 #include "planner/lancet/stage_gains.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -83,7 +84,8 @@ double MoreLaunches(const TrainingGraph& graph, const LancetAnswer& plan) {
 }
 
 double MoreBytes(const LancetAnswer& plan) {
-  return std::max(0.0, plan.peak_bytes.value_or(0) - plan.unscheduled_peak_bytes.value_or(0));
+  // Outputs of parts are no whole bytes.
+  return std::round(std::max(0.0, plan.peak_bytes.value_or(0) - plan.unscheduled_peak_bytes.value_or(0)));
 }
 
 class StagePlanner {

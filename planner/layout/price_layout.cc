@@ -142,10 +142,11 @@ class StepSearch {
     const Workload workload = WorkloadOf(request_, question);
     book_.Forget();
     const Profile of_layer = book_.ForLayer(workload.layer, workload.layout, DispatchingOf(request_));
+    const int unsaid = HasOneSchedule(request_) ? 1 : 0;  // Pieces, of which 0 are as many as are best.
     plans_ = question_.lancet     ? PlanMoeAsGraph(request_, question, of_layer, stop_)
              : question_.schedule ? PlanMoeAs({.family = *question_.schedule,
-                                               .chunks = question_.chunks.value_or(0),
-                                               .partition_degree = question_.partition_degree.value_or(0)},
+                                               .chunks = question_.chunks.value_or(unsaid),
+                                               .partition_degree = question_.partition_degree.value_or(unsaid)},
                                               request_, question, of_layer, stop_)
                                   : PlanMoe(request_, question, of_layer, stop_);
     if (stop_.Requested()) return Cancelled("pricing a step was cancelled");
