@@ -65,32 +65,6 @@ double ExchangesS(const LayoutRequest& request, const Profile& profile) {
   return MoeLayerS(Priced(request, Slower(profile))) - MoeLayerS(Priced(request, profile));
 }
 
-// Rows travel in one piece, whether the schedule is named or not.
-TEST(DispatchTest, ANamedScheduleHasOnePieceToo) {
-  for (const Dispatcher dispatcher : {Dispatcher::kAllGather, Dispatcher::kDeepEp}) {
-    StepQuestion question =
-        QuestionOf(RequestWith(dispatcher), {.tensor_parallel = 2, .expert_parallel = 8, .data_parallel = 4}, 4);
-    // Exchanges as long as what computes, so that pieces would pay.
-    const Profile profile = [] {
-      Profile with_gathers = ProfileOfLinks(2e-9, 1e-9);
-      for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
-        with_gathers.collectives.push_back(Line(Over(collective, {2, 2}), 0, 1e-10));
-        with_gathers.collectives.push_back(Line(Over(collective, {4, 2}), 0, 1e-10));
-      }
-      with_gathers.kernels = {Line(Kernel::kExpertGemm, 0, 2e-12), Line(Kernel::kGate, 0, 1e-11),
-                              Line(Kernel::kPermute, 0, 1e-11), Line(Kernel::kDeviceCopy, 0, 1e-11)};
-      return with_gathers;
-    }();
-    const auto usual = PriceLayout(question, profile);
-    question.schedule = Family::kParmS1;
-    const auto named = PriceLayout(question, profile);
-    ASSERT_TRUE(usual.ok() && named.ok()) << usual.status().message() << named.status().message();
-    EXPECT_EQ(named->layout.moe.chunks, 1);
-    EXPECT_EQ(named->layout.moe.partition_degree, 1);
-    EXPECT_EQ(named->layout.step_time_s, usual->layout.step_time_s);
-  }
-}
-
 TEST(DispatchTest, ADispatcherSendsARowOnceToANode) {
   const double rate = RateOf({}, Dispatcher::kDeepEp, Transport::kNccl, /*across_nodes=*/true).over_all_to_all;
   // Two different experts of eight: the other three of a node or one of four.

@@ -120,6 +120,27 @@ TEST(HardwareProfileTest, GroupsThatCrossDomainsAreAsFastAsTheirCards) {
   EXPECT_DOUBLE_EQ(seconds_per_byte(Collective::kAllReduce, {2, 1}), 1 / (50e9 * 0.85));
 }
 
+// Rows travel in one piece, whether the schedule is named or not; two would be faster, but no framework has them.
+TEST(ShippedNamesTest, ANamedScheduleBesideADispatcherHasOnePiece) {
+  StepQuestion question;
+  question.request.model = *NamedModel("qwen3-30b-a3b");
+  question.request.gpus = 64;
+  question.request.global_batch = 512;
+  question.request.sequence_length = 4096;
+  question.layout = {.tensor_parallel = 2, .expert_parallel = 16, .data_parallel = 0};
+  const Profile profile = *HardwareProfile("h100-sxm", 64, question.request.model);
+  for (const Dispatcher dispatcher : {Dispatcher::kAllGather, Dispatcher::kDeepEp}) {
+    question.request.dispatcher = dispatcher;
+    question.schedule.reset();
+    const auto usual = PriceLayout(question, profile);
+    question.schedule = Family::kParmS1;
+    const auto named = PriceLayout(question, profile);
+    ASSERT_TRUE(usual.ok() && named.ok());
+    EXPECT_EQ(named->layout.moe.partition_degree, 1);
+    EXPECT_EQ(named->layout.step_time_s, usual->layout.step_time_s);
+  }
+}
+
 TEST(HardwareFileTest, WhatIsWrongIsNamed) {
   const std::string text(*ShippedText("hardware/b200.json"));
   const auto error = [&](const std::string& from, const std::string& to) {
