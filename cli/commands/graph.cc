@@ -145,7 +145,8 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
   }
   command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();
   command->add_option("--gate", options->gate, "TOP_K, SWITCH, BATCH_PRIORITIZED, ...")->capture_default_str();
-  command->add_option("--max-parts", options->graph.max_parts, "Most parts of a range, and no more than samples")->capture_default_str();
+  command->add_option("--max-parts", options->graph.max_parts, "Most parts of a range, and no more than samples")
+      ->capture_default_str();
   command->add_option("--group", options->graph.limits.group_s,
                       "Seconds up to which neighbours are merged; ranges start and end between groups (default 0: "
                       "wherever they can)");

@@ -49,10 +49,10 @@
 // shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
 // gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, collectives by
 // their groups, extrapolated where those were not measured.
-// Parts of a range are of samples, of which attention sees all tokens together: there are no more of them than samples.
-// Each of k parts takes the time of one k-th of the work, but an all-to-all's and the experts' that of the busiest
-// rank's rows in it, over what the whole batch brings (models/routing/part_rows.h).
-// Seconds, bytes, flops. Pure functions.
+// A range has no more parts than the batch has samples: a job cuts along these (moeplan.torch), because attention sees
+// a sample's tokens together. Parts count as equal, also where their number does not divide the samples. Each of k
+// parts takes the time of one k-th of the work, but an all-to-all's and the experts' that of the busiest rank's rows in
+// it, over what the whole batch brings (models/routing/part_rows.h). Seconds, bytes, flops. Pure functions.
 #pragma once
 
 #include <numeric>
@@ -102,7 +102,7 @@ struct ModelGraphOptions {
   bool dropless = false;  // Nothing is dropped: all that the factor tells is how many rows the experts' ranks have.
   int bytes_per_element = 2;
   GateKind gate = GateKind::kTopK;
-  int max_parts = 8;  // Of a range, which has no more than the batch has samples.
+  int max_parts = 8;  // A range has no more, and no more than the batch has samples.
   // 0: gradients are summed whole. 1 and 2: for each rank's part of the optimizer's states, and weights are gathered
   // after its step. 3: weights are gathered before each pass instead.
   int zero_stage = 1;

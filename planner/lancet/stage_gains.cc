@@ -1,7 +1,6 @@
 #include "planner/lancet/stage_gains.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -84,8 +83,7 @@ double MoreLaunches(const TrainingGraph& graph, const LancetAnswer& plan) {
 }
 
 double MoreBytes(const LancetAnswer& plan) {
-  // Outputs of parts are no whole bytes.
-  return std::round(std::max(0.0, plan.peak_bytes.value_or(0) - plan.unscheduled_peak_bytes.value_or(0)));
+  return std::max(0.0, plan.peak_bytes.value_or(0) - plan.unscheduled_peak_bytes.value_or(0));
 }
 
 class StagePlanner {

@@ -70,7 +70,7 @@ class StepSearch {
     }
     double more_bytes = 0;
     for (const StageGain& gain : priced_.gains) more_bytes = std::max(more_bytes, gain.more_bytes);
-    priced_.memory.running_bytes += more_bytes;
+    priced_.memory.running_bytes += std::round(more_bytes);  // Parts of outputs are no whole bytes.
     if (!book_.missing().empty()) {
       return InvalidInput(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }

@@ -117,13 +117,24 @@ TEST(ExchangedGraphTest, RowsOfTwoTokensAreGatheredSideBySide) {
   ExpectCollective(Find(graph, "next1.join_sum"), InstructionOp::kReduceScatter, Pass::kForward, kRowsBytes, {2, 2});
 }
 
+TEST(ExchangedGraphTest, GradientsAreAsLargeAsWhatIsExchangedOfThem) {
+  const TrainingGraph sharded = GraphOf(WithSharedExperts());
+  const double own = Find(sharded, "layer2.dispatch").output_bytes.front();
+  // Both parts of an expert return a gradient of each row, and get one gradient of what they made.
+  EXPECT_EQ(Find(sharded, "layer2.all_to_all1.dx").output_bytes, std::vector<double>{2 * own});
+  EXPECT_EQ(Find(sharded, "layer2.combine.dx").output_bytes.front(), own);
+  const TrainingGraph contexts = GraphOf(kShared);
+  EXPECT_EQ(Find(contexts, "layer0.contexts.dx").output_bytes,
+            std::vector<double>{*Find(contexts, "layer0.contexts").bytes / 2});
+}
+
 // ---- Heads for tokens.
 
 TEST(ExchangedGraphTest, ContextsTradeHeadsBeforeAttentionAndBackBehindIt) {
   ModelGraphOptions options = kShared;
   options.context_exchange = ContextExchange::kAllToAll;
   const TrainingGraph graph = GraphOf(options);
-  // Of 256 tokens each rank has 2 of 4 query heads of 8 and 1 of 2 key heads; contexts lie on both nodes.
+  // Each rank has 256 tokens of 2 of 4 query heads of 8 and 1 of 2 key heads; contexts lie on both nodes.
   const double queries = 256 * 16 * 2, keys = 256 * 8 * 2;
   const auto expect = [&](const std::string& id, double bytes) {
     ExpectCollective(Find(graph, id), InstructionOp::kHeadExchange, Pass::kForward, bytes, {2, 1});

@@ -170,7 +170,7 @@ TEST(JudgeTest, TradesOfHeadsDivideTheNetworkWhereAllToAllsHaveMeasurements) {
   EXPECT_NEAR(played_s(InstructionOp::kHeadExchange), 16, 0.2);
 }
 
-// It is slowed down as the all-to-all that it is, but nothing measured says what it does to products.
+// A trade of heads is slowed down as the all-to-all that it is, and slows products down as a gather does.
 TEST(JudgeTest, ATradeOfHeadsSlowsProductsDownAsAGatherDoes) {
   const auto played_s = [](InstructionOp op) {
     TrainingGraph graph = {.max_parts = 1};

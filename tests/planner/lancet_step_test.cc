@@ -47,20 +47,20 @@ std::vector<Case> Cases() {
       {"one micro-batch", {.expert_parallel = 4}, 2},
       {"accumulates", {.expert_parallel = 4}, 1, With([](auto& r) { r.global_batch = 64, r.zero_stage = 1; })},
       {"sums after", {.expert_parallel = 4}, 1, With([](auto& r) { r.zero_stage = 1, r.overlaps_gradients = false; })},
-      {"ZeRO-3", {.expert_parallel = 4}, 1, With([](auto& r) { r.zero_stage = 3; })},
-      {"TP 2", {.tensor_parallel = 2, .expert_parallel = 4}, 1, With([](auto& r) { r.zero_stage = 1; })},
+      {"ZeRO-3", {.expert_parallel = 4}, 2, With([](auto& r) { r.zero_stage = 3; })},
+      {"TP 2", {.tensor_parallel = 2, .expert_parallel = 4}, 2, With([](auto& r) { r.zero_stage = 1; })},
       {"whole rows", {.tensor_parallel = 2, .expert_parallel = 4}, 2, With([](auto& r) {
          r.sequence_parallel = false;
        })},
-      {"ESP 2", {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}, 1},
-      {"ESP 2 alone", {.expert_parallel = 2, .expert_sharding_parallel = 2}, 1},
+      {"ESP 2", {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}, 2},
+      {"ESP 2 alone", {.expert_parallel = 2, .expert_sharding_parallel = 2}, 2},
       {"CP 2", {.expert_parallel = 4, .context_parallel = 2}, 2},
-      {"PP 2", {.expert_parallel = 4, .pipeline_parallel = 2}, 1},
-      {"PP 2, TP 2", {.tensor_parallel = 2, .expert_parallel = 2, .pipeline_parallel = 2}, 1, With([](auto& r) {
+      {"PP 2", {.expert_parallel = 4, .pipeline_parallel = 2}, 2},
+      {"PP 2, TP 2", {.tensor_parallel = 2, .expert_parallel = 2, .pipeline_parallel = 2}, 2, With([](auto& r) {
          r.model.moe_layer.assign(4, true);
        })},
-      {"PP 2, virtual", {.expert_parallel = 4, .pipeline_parallel = 2}, 1, With([](auto& r) { r.virtual_stages = 2; })},
-      {"uneven stages", {.expert_parallel = 4, .pipeline_parallel = 2}, 1, With([](auto& r) {
+      {"PP 2, virtual", {.expert_parallel = 4, .pipeline_parallel = 2}, 2, With([](auto& r) { r.virtual_stages = 2; })},
+      {"uneven stages", {.expert_parallel = 4, .pipeline_parallel = 2}, 2, With([](auto& r) {
          r.stages = {1, 3};
        })},
       {"layers again", {.expert_parallel = 4, .context_parallel = 2}, 2, With([](auto& r) {
@@ -69,12 +69,12 @@ std::vector<Case> Cases() {
       {"scores again", {.expert_parallel = 4, .context_parallel = 2}, 2, With([](auto& r) {
          r.recompute = Recompute::kSelective;
        })},
-      {"norms and MoE layers again", {.tensor_parallel = 2, .expert_parallel = 4}, 1, With([](auto& r) {
+      {"norms and MoE layers again", {.tensor_parallel = 2, .expert_parallel = 4}, 2, With([](auto& r) {
          r.recompute = Recompute::kSelective;
          r.recompute_modules = {RecomputeModule::kLayerNorm, RecomputeModule::kMoe};
        })},
       {"stored scores", {.expert_parallel = 4}, 2, With([](auto& r) { r.attention = AttentionKernel::kStored; })},
-      {"a further token", {.expert_parallel = 4, .context_parallel = 2}, 1, With([](auto& r) { r.next_tokens = 1; })},
+      {"a further token", {.expert_parallel = 4, .context_parallel = 2}, 2, With([](auto& r) { r.next_tokens = 1; })},
   };
 }
 

@@ -57,7 +57,7 @@ TrainingGraph GraphOf(const ModelConfig& model, const ModelGraphOptions& options
   return graph.ok() ? *graph : TrainingGraph();
 }
 
-// As many tokens in more samples, for more parts.
+// The batch has as many tokens in more samples, for more parts.
 ModelGraphOptions WithManySamples() {
   ModelGraphOptions options = kOptions;
   options.batch = 10, options.sequence_length = 3;

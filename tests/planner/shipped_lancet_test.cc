@@ -11,7 +11,7 @@
 namespace moeplan::planner {
 namespace {
 
-constexpr int kSamples = 8;  // Of a micro-batch, for as many parts.
+constexpr int kSamples = 8;  // A micro-batch has so many, for as many parts.
 
 struct Case {
   const char* model;

@@ -219,7 +219,7 @@ TEST(SumsOfStepTest, StoredScoresAreComputedAgainWithTheirSoftmax) {
   const auto softmax_s = [&](const ModelGraphOptions& options) {
     return planner::Find(StepOf(options), "elementwise")->backward_s;
   };
-  // Of four layers, each rank has 2 of 4 heads, whose 256 x 64 scores pass through memory four times in BF16.
+  // A rank has 2 of 4 heads of each of four layers, whose 256 x 64 scores pass through memory four times in BF16.
   constexpr double kCopyS = 1e-11;  // A byte, which is read and written.
   EXPECT_NEAR(softmax_s(again) - softmax_s(kept), 4 * (4 * 256 * 64 * 2 * 2.0) / 2 * kCopyS, 1e-12);
 }
@@ -239,7 +239,7 @@ TEST(SumsOfStepTest, SumsOfOtherExchangesAndPrecisionsAreThoseOfTheStep) {
   }
 }
 
-// Of one micro-batch's graph, whose exchanges run beside nothing.
+// Exchanges of one micro-batch's graph run beside nothing.
 TEST(SumsOfStepTest, ExchangesBesideProductsTakeAsLongAsAStepWaitsForThem) {
   std::vector<ChangedOptions> cases = RecomputedCases();
   cases.push_back({"as it is", [](ModelGraphOptions&) {}});

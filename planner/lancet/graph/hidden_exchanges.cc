@@ -57,8 +57,8 @@ class Hider {
  private:
   using Ids = std::vector<std::string>;
 
-  // Those of a layer that are there take together what they take beyond what is beside them, and at least so much of
-  // their time.
+  // Shortens a layer's exchanges, as far as it has them, by the time of the instructions beside them, but to no less
+  // than the share `least` of their own.
   void Hide(const std::string& layer, const Ids& exchanges, const Ids& beside, double least) {
     const double exchanged_s = SumS(layer, exchanges);
     if (exchanged_s <= 0) return;

@@ -1,5 +1,5 @@
-// What a step counts of exchanges that run beside something, in the graph of one micro-batch (GraphOfRun), whose
-// exchanges run beside nothing. Seconds; pure.
+// Shortens exchanges in the graph of one micro-batch (GraphOfRun) to what a step waits for them: `step` lets some run
+// beside computation, and in the graph they run beside nothing. Seconds; pure.
 #pragma once
 
 #include "models/layout/layout_answer.h"

@@ -54,7 +54,7 @@ struct StepWork {
   BlockWork block;
   std::optional<Kernel> kernel;  // GATE, PERMUTE or EXPERT_GEMM, on so much as the kernel counts.
   double kernel_size = 0;
-  std::optional<double> input_gradient_size;  // Of the kernel on the way to that; absent: kernel_size.
+  std::optional<double> input_gradient_size;  // The kernel counts so much on the way to that; absent: kernel_size.
   std::optional<Exchange> exchange;
   // Rows that come back from ranks which share experts are summed, by PERMUTE on so many bytes, on one of both ways.
   double shards_bytes = 0;

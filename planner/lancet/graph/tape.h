@@ -167,7 +167,7 @@ class Tape {
   std::vector<Part> parts_;
   std::vector<Instruction> instructions_;
   std::map<std::string, double> made_;  // The bytes of every tensor that the forward pass writes or passes on.
-  std::map<std::string, double> gradient_bytes_;  // Of tensors whose gradients are of other sizes than they are.
+  std::map<std::string, double> gradient_bytes_;  // Gradients of tensors, where these are of other sizes.
   std::map<std::string, std::string> passed_on_;  // To a tensor that an instruction makes.
   std::map<std::string, GatheredRows> gathered_;
   std::map<std::string, int> discarded_;           // Groups of tensors that are not kept.

@@ -368,6 +368,7 @@ class Builder {
                       .group = context_group_,
                       .bytes = bytes,
                       .stride = context_stride_,
+                      .input_gradient_bytes = PassedBytes(model_, slice_),
                       .again = true},
                      bytes);
   }
@@ -451,7 +452,10 @@ class Builder {
     const auto kernel = [](Kernel kernel, double size) { return StepWork{.kernel = kernel, .kernel_size = size}; };
     // To all parts of the experts.
     const double sent_bytes = layout_.expert_sharding_parallel * bytes;
-    const Exchange exchange = OverExperts(sent_bytes);
+    // Each part of an expert returns its gradient of a row; one gradient of what they made goes to all of them.
+    Exchange there = OverExperts(sent_bytes), back = there;
+    there.input_gradient_bytes = sent_bytes;
+    back.output_gradient_bytes = bytes;
     StepWork dispatches = kernel(Kernel::kPermute, bytes), combines = dispatches;
     if (layout_.expert_sharding_parallel > 1) {
       combines.shards_bytes = dispatches.shards_bytes = sent_bytes;
@@ -460,7 +464,7 @@ class Builder {
     const Checkpoint layer(*this, SelectsAgain(request_, RecomputeModule::kMoe));
     const std::string x = GatedRows(name + "slice", normed);
     StepWork gates = kernel(Kernel::kGate, GatedXBytes());
-    // The logits once more, and the product (models/schedule/graph_builder.cc, GateGradient).
+    // It computes the logits once more and then its product (models/schedule/graph_builder.cc, GateGradient).
     gates.input_gradient_size = 2 * gates.kernel_size;
     const std::string gate = Add({name + "gate",
                                   InstructionOp::kGate,
@@ -473,15 +477,15 @@ class Builder {
     std::string rows = x;
     double combined_bytes = GatedXBytes();
     if (GathersRows()) {
-      const Exchange there = GatheredOverExperts(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
-      rows = Exchanged(name + "gather", x, there, there.bytes);
-      combined_bytes = there.bytes;
+      const Exchange gather = GatheredOverExperts(InstructionOp::kAllGather, InstructionOp::kReduceScatter);
+      rows = Exchanged(name + "gather", x, gather, gather.bytes);
+      combined_bytes = gather.bytes;
     }
     // Its second output says where each slot came from and with what weight, which combine reads.
     Step dispatch = {name + "dispatch", InstructionOp::kDispatch, {rows, gate}, dispatches, {bytes, PairBytes()}};
     const std::string sources = Tape::OutputOf(dispatch, 1);
     std::string got = Add(dispatch);
-    if (!GathersRows()) got = Exchanged(name + "all_to_all1", got, exchange, sent_bytes);
+    if (!GathersRows()) got = Exchanged(name + "all_to_all1", got, there, sent_bytes);
     Tensors outputs;
     if (model_.shared_hidden_dim > 0) outputs = {SharedExpert(name + "shared_", normed)};
     const double local_experts = 1.0 * model_.experts / ExpertRanks();
@@ -495,12 +499,12 @@ class Builder {
                     local_experts * ExpertParameters(model_)};
     if (SelectsAgain(request_, RecomputeModule::kMoeAct)) product.again = ActivationAgain();
     std::string made = Add(std::move(product));
-    if (!GathersRows()) made = Exchanged(name + "all_to_all2", made, exchange, sent_bytes);
+    if (!GathersRows()) made = Exchanged(name + "all_to_all2", made, back, sent_bytes);
     std::string combined =
         Add({name + "combine", InstructionOp::kCombine, {made, sources}, combines, {combined_bytes}});
     if (GathersRows()) {
-      const Exchange back = GatheredOverExperts(InstructionOp::kReduceScatter, InstructionOp::kAllGather);
-      combined = Exchanged(name + "scatter", combined, back, GatedXBytes());
+      const Exchange scatter = GatheredOverExperts(InstructionOp::kReduceScatter, InstructionOp::kAllGather);
+      combined = Exchanged(name + "scatter", combined, scatter, GatedXBytes());
     }
     outputs.push_back(CombinedRows(name + "whole", combined));
     return outputs;
