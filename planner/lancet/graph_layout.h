@@ -2,8 +2,8 @@
 //
 // A graph is one micro-batch of a step. Degrees, micro-batch, stages, ZeRO, sequence parallelism, precisions, capacity,
 // recomputation, stored scores, further tokens, contexts, dispatchers and pieces of tensor exchanges are taken over.
-// What runs beside what, and how a MoE layer is cut, is for a plan of the graph to say, so `schedule`, `plan`,
-// `overlapGradients` and `overlapSharedExperts` are not read. Pure.
+// A plan of the graph says how a MoE layer is cut and beside what it runs, so `schedule`, `plan`, `overlapGradients` and
+// `overlapSharedExperts` are not read. Pure.
 #pragma once
 
 #include "models/layout/step_answer.h"
