@@ -1,6 +1,7 @@
 // What each pipeline stage of a model consists of.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "models/layout/layout_answer.h"
@@ -66,6 +67,12 @@ HeadExchangeBytes HeadExchangeBytesOf(const ModelConfig& model, const RankSlice&
 // gathered as the product reads them, with their scales (Transformer Engine). Reads the request's precision and
 // bytes_per_element.
 double GatheredShare(const LayoutRequest& request);
+
+// How long a step waits for exchanges beside computation of `beside_s`; `least`: the share of them beside which nothing
+// runs, such as the first piece of a ring exchange.
+inline double WaitedS(double exchange_s, double beside_s, double least = 0) {
+  return std::max(least * exchange_s, exchange_s - beside_s);
+}
 
 // Flops of the forward pass for one token of a sequence, all scores counted (no causal half, but for what a window
 // leaves out), the way MFU is usually given: two for each parameter that the token visits, and 2·s·(query_key + value)

@@ -395,7 +395,7 @@ class StepPricer {
   void AddTensor(double time_s, int collectives, double beside_s, PassTime& pass) const {
     const double hidden_s = request_.overlaps_tensor ? beside_s : 0;
     pass.tensor_s += time_s, pass.communication_s += time_s;
-    pass.tensor_wait_s += std::max(time_s / layout_.tensor_parallel, time_s - hidden_s);
+    pass.tensor_wait_s += WaitedS(time_s, hidden_s, 1.0 / layout_.tensor_parallel);
     if (time_s > 0) pass.launches += collectives;
   }
 
@@ -448,7 +448,7 @@ class StepPricer {
     const int stride = ContextStride(point_);
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const auto add = [](double exchange_s, int collectives, double beside_s, PassTime& pass) {
-      pass.wait_s += std::max(0.0, exchange_s - beside_s);
+      pass.wait_s += WaitedS(exchange_s, beside_s);
       pass.exchange_s += exchange_s;
       pass.communication_s += exchange_s;
       pass.launches += collectives;

@@ -1,12 +1,12 @@
 #include "planner/lancet/graph/hidden_exchanges.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "models/text.h"
+#include "planner/layout/stages.h"
 
 namespace moeplan::planner {
 namespace {
@@ -62,7 +62,7 @@ class Hider {
   void Hide(const std::string& layer, const Ids& exchanges, const Ids& beside, double least) {
     const double exchanged_s = SumS(layer, exchanges);
     if (exchanged_s <= 0) return;
-    const double left = std::max(least, (exchanged_s - SumS(layer, beside)) / exchanged_s);
+    const double left = WaitedS(exchanged_s, SumS(layer, beside), least) / exchanged_s;
     for (const std::string& id : exchanges) {
       if (by_id_.contains(layer + id)) Shorten(left, *by_id_.at(layer + id));
     }
