@@ -78,18 +78,26 @@ void Nesting::Nest(std::vector<int>& events) {
     // A launch takes place inside of the operators that start with it.
     const bool launches = all[a].kind == EventKind::kLaunch, other_launches = all[b].kind == EventKind::kLaunch;
     if (launches != other_launches) return other_launches;
-    return all[a].end_us > all[b].end_us;
+    if (all[a].end_us != all[b].end_us) return all[a].end_us > all[b].end_us;
+    return IsEvaluation(all[a].name) && !IsEvaluation(all[b].name);
   });
   std::vector<int> around;
   for (const int event : events) {
     // Neither an event that ended before nor one that ends amidst contains this one.
-    while (!around.empty() && (all[around.back()].end_us <= all[event].start_us ||
-                               all[around.back()].end_us + rounding_us_ < all[event].end_us)) {
+    while (!around.empty() && !IsFunctionOf(event, around.back()) &&
+           (all[around.back()].end_us <= all[event].start_us ||
+            all[around.back()].end_us + rounding_us_ < all[event].end_us)) {
       around.pop_back();
     }
     parents_[event] = around.empty() ? -1 : around.back();
     if (all[event].kind != EventKind::kLaunch && around.size() < kDeepest) around.push_back(event);
   }
+}
+
+bool Nesting::IsFunctionOf(int event, int evaluation) const {
+  const Event &inner = trace_.events[event], &outer = trace_.events[evaluation];
+  return IsEvaluation(outer.name) && NodeName(outer.name) == inner.name &&
+         inner.start_us < outer.end_us + rounding_us_ && inner.end_us <= outer.end_us + rounding_us_;
 }
 
 void Nesting::MarkFlows() {

@@ -51,6 +51,8 @@ class Nesting {
   };
 
   void Nest(std::vector<int>& events);
+  // True of the function that an evaluation runs, even where rounding lets it seem to begin when the evaluation ends.
+  bool IsFunctionOf(int event, int evaluation) const;
   void MarkFlows();
 
   const Trace& trace_;

@@ -52,7 +52,7 @@ double CpuS(clockid_t clock) {
 // The processor time that `work` takes after it was asked to stop, `after` from its start; 0 where it was done by then.
 double CpuSAfterStop(Seconds after, const std::function<void(const StopSignals&)>& work) {
   std::stop_source stop;
-  std::atomic<bool> done = false;
+  std::atomic<bool> done = false, is_read = false;  // is_read: nobody asks for the thread's clock any more.
   double at_stop_s = 0, at_end_s = 0;
   clockid_t clock = {};
   std::atomic<bool> started = false;
@@ -63,14 +63,17 @@ double CpuSAfterStop(Seconds after, const std::function<void(const StopSignals&)
     work({.cancelled = stop.get_token(), .out_of_time = {}});
     at_end_s = CpuS(CLOCK_THREAD_CPUTIME_ID);
     done = true;
+    is_read.wait(false);
   });
   started.wait(false);
   // What is asked holds for any moment; this only makes them different ones.
   const auto until = std::chrono::steady_clock::now() + after;
   while (!done && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-  if (done) return 0;
-  at_stop_s = CpuS(clock);
+  // Read behind the request: what else runs on the machine may hold this thread between the two.
   stop.request_stop();
+  at_stop_s = CpuS(clock);
+  is_read = true;
+  is_read.notify_one();
   worker.join();
   return std::max(0.0, at_end_s - at_stop_s);
 }

@@ -197,19 +197,26 @@ TEST(KinetoTest, WhatTheTraceDoesNotShowToBeAWeightGradientStays) {
   EXPECT_THAT(WaitingIn(Ending(Leaf(bare, 220))), IsEmpty());
 }
 
-TEST(KinetoTest, WholeMicrosecondsMayEndBehindWhatContainsThem) {
-  // AccumulateGrad from 220.9 to 229.1 and its function from 221.9 to 229.0, rounded down: 8 from 220, and 7 from 222.
-  const auto trace_of = [](double end_us) {
+TEST(KinetoTest, WholeMicrosecondsMayBeginAndEndBehindWhatContainsThem) {
+  // A leaf's evaluation and its function.
+  const auto trace_of = [](double start_us, double duration_us, double function_us, double function_takes_us) {
     KinetoTrace trace = ALinearLayer();
-    std::string text = trace.Node("TBackward0", 200, 10)
-                           .Backward("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 220, 8)
-                           .Backward("torch::autograd::AccumulateGrad", 222, end_us - 222, R"("Input Dims": [[16, 8]])")
-                           .Text();
+    const std::string name = "torch::autograd::AccumulateGrad";
+    trace.Node("TBackward0", 200, 10)
+        .Backward("autograd::engine::evaluate_function: " + name, start_us, duration_us)
+        .Backward(name, function_us, function_takes_us, R"("Input Dims": [[16, 8]])");
+    std::string text = trace.Text();
     for (size_t at = text.find(".5, "); at != std::string::npos; at = text.find(".5, ")) text.erase(at, 2);
     return text;
   };
-  EXPECT_THAT(LinesOf(Read(trace_of(229))), Contains("2.MmBackward0.dw.16x8 MATMUL BACKWARD 7 us <- t1, waits"));
-  EXPECT_THAT(LinesOf(Read(trace_of(231))), Not(Contains(HasSubstr("waits"))));
+  const std::string waits = "2.MmBackward0.dw.16x8 MATMUL BACKWARD 7 us <- t1, waits";
+  // From 220.9 to 229.1 and from 221.9 to 229.0, rounded down: 8 from 220, and 7 from 222.
+  EXPECT_THAT(LinesOf(Read(trace_of(220, 8, 222, 7))), Contains(waits));
+  EXPECT_THAT(LinesOf(Read(trace_of(220, 8, 222, 9))), Not(Contains(HasSubstr("waits"))));
+  // From 220.9 to 222.8 and from 221.1 to 222.7, or from 222.1: it seems to begin when its evaluation ends, or later.
+  EXPECT_THAT(LinesOf(Read(trace_of(220, 1, 221, 1))), Contains(waits));
+  EXPECT_THAT(LinesOf(Read(trace_of(220, 1, 222, 0))), Contains(waits));
+  EXPECT_THAT(LinesOf(Read(trace_of(220, 1, 223, 0))), Not(Contains(HasSubstr("waits"))));
 }
 
 TEST(KinetoTest, AGradientThatIsAddedToThatOfTheInputDoesNotKeepTheWeights) {
