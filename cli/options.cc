@@ -240,6 +240,15 @@ Status WriteFile(const std::string& path, const std::string& text) {
 
 std::string NowText() { return Rfc3339(std::chrono::system_clock::now()); }
 
+namespace {
+
+// Counts characters, not bytes: "µ" is one column wide.
+size_t Width(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+}  // namespace
+
 std::vector<std::string> Wrapped(const std::string& label, const std::string& text, size_t indent) {
   constexpr size_t kWidth = 80;
   std::vector<std::string> lines;
@@ -249,7 +258,7 @@ std::vector<std::string> Wrapped(const std::string& label, const std::string& te
   while (start < text.size()) {
     const size_t end = std::min(text.size(), text.find(' ', start));
     const std::string word = text.substr(start, end - start);
-    if (line.size() > indent && line.size() + 1 + word.size() > kWidth) {
+    if (line.size() > indent && Width(line) + 1 + Width(word) > kWidth) {
       lines.push_back(std::move(line));
       line = std::string(indent, ' ');
     } else if (line.size() > indent && line.back() != ' ') {
@@ -262,16 +271,11 @@ std::vector<std::string> Wrapped(const std::string& label, const std::string& te
   return lines;
 }
 
-int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-namespace {
-
-// Counts characters, not bytes: "µ" is one column wide.
-size_t Width(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+void PrintParagraph(const std::string& text) {
+  for (const std::string& line : Wrapped("", text, 0)) Print(line + "\n");
 }
 
-}  // namespace
+int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;

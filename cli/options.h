@@ -103,6 +103,9 @@ std::string Table(const std::vector<std::vector<std::string>>& rows);
 // Breaks text into lines of 80 columns, which begin so many columns to the right; the first begins with the label.
 std::vector<std::string> Wrapped(const std::string& label, const std::string& text, size_t indent);
 
+// Prints a paragraph of text, broken so.
+void PrintParagraph(const std::string& text);
+
 // Shows progress as a bar on standard error while that is a terminal; silent otherwise.
 class ProgressBar {
  public:

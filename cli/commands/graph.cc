@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/named_model.h"
 #include "cli/options.h"
 #include "cli/read_layout.h"
 #include "cli/warnings.h"
-#include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/lancet/graph_layout.h"
 #include "planner/lancet/model_graph.h"
@@ -34,11 +34,6 @@ StatusOr<GateKind> GateFrom(const std::string& name) {
   const std::optional<int> number = EnumNumber(type, name);
   if (!number) return error::UnknownEnum("--gate", name, type);
   return EnumFromProto<GateKind>(static_cast<v1::Gate::Kind>(*number), "--gate");
-}
-
-StatusOr<ModelConfig> ReadModel(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  return ModelFromHfConfig(text, path);
 }
 
 // The options of the layout, where one is given, with all else that the command line says.
@@ -72,7 +67,7 @@ StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& opt
 }
 
 Status Run(const GraphCommandOptions& options) {
-  ASSIGN_OR_RETURN(const ModelConfig model, ReadModel(options.model));
+  ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(options.model));
   ASSIGN_OR_RETURN(planner::ModelGraphOptions graph_options, GraphOptions(options, model));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(model, graph_options.gpus));
   ASSIGN_OR_RETURN(graph_options.gate, GateFrom(options.gate));
@@ -99,7 +94,8 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
                  "--expert-parallel 8 > graph.json",
                  [options] { return Run(*options); });
   options->source.AddWithHardware(*command);
-  command->add_option("--model", options->model, "The model's config.json")->required();
+  command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships")
+      ->required();
   CLI::Option* const layout = command->add_option(
       "--layout", options->layout,
       "JSON, or its file: a layout of --gpus as step reads it, or a row of layout, instead of the options that say so");

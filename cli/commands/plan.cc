@@ -113,7 +113,9 @@ void PrintRouting(const Workload& workload, const RoutingReport& routing) {
 
 void PrintAnswer(const PlanAnswer& answer) {
   if (!answer.candidates.empty()) PrintCandidates(answer);
-  std::printf("\n%s\n\n", answer.explanation.c_str());
+  std::printf("\n");
+  PrintParagraph(answer.explanation);
+  std::printf("\n");
   if (answer.routing) PrintRouting(answer.workload, *answer.routing);
   PrintRules(answer.rules);
   for (const Skipped& skipped : answer.skipped_candidates)
@@ -202,7 +204,8 @@ Status CheckFeasible(const PlanCommandOptions& options, const v1::PlanResponse& 
 
 void PrintGraphAnswer(const GraphPlanAnswer& answer) {
   const LancetAnswer& lancet = answer.lancet;
-  std::printf("%s\n\n", answer.explanation.c_str());
+  PrintParagraph(answer.explanation);
+  std::printf("\n");
   std::vector<std::vector<std::string>> ranges = {{"range", "parts", "time"}};
   for (const LancetAnswer::Partition& one : lancet.partitions) {
     ranges.push_back({StrCat(one.first, " ... ", one.last), StrCat(one.parts), Duration(one.time_s)});

@@ -82,25 +82,22 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   std::fputs(Table(bytes).c_str(), stdout);
 }
 
-void PrintParagraph(const std::string& text) {
-  std::printf("\n");
-  for (const std::string& line : Wrapped("", text, 0)) std::printf("%s\n", line.c_str());
-}
-
 void PrintLancet(const v1::StepResult& step) {
   const v1::StepLancet& lancet = step.lancet();
   char times[32];
   std::snprintf(times, sizeof times, "%.3f", lancet.without_step_time_s() / step.step_time_s());
+  const std::string longer = std::string_view(times) == "1.000" ? "as long" : StrCat(times, " times as long");
+  std::printf("\n");
   PrintParagraph(StrCat("Lancet's passes over MoE layers as ", EnumNameOf(lancet.layer_schedule()),
                         ": cut ranges of the forward pass hide ", Duration(lancet.ranges_s()),
                         ", weight gradients beside all-to-alls ", Duration(lancet.weight_gradients_s()),
-                        ". Without them the step takes ", Duration(lancet.without_step_time_s()), ", ", times,
-                        " times as long."));
+                        ". Without them the step takes ", Duration(lancet.without_step_time_s()), ", ", longer, "."));
 }
 
 constexpr int kMostLayers = 2;  // Of the timeline of two micro-batches.
 
 void PrintOverlap(const std::string& text, const Timeline& beside) {
+  std::printf("\n");
   PrintParagraph(text);
   if (!beside.empty()) std::printf("\n%s", OverlapText(beside).c_str());
 }

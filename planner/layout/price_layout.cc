@@ -11,12 +11,14 @@
 
 #include "models/check.h"
 #include "models/measurement/cost_key.h"
+#include "models/text.h"
 #include "planner/lancet/stage_gains.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
 #include "planner/layout/moe_plans.h"
 #include "planner/layout/priced_layout.h"
+#include "planner/wording.h"
 
 namespace moeplan::planner {
 namespace {
@@ -26,6 +28,9 @@ namespace {
 constexpr double kUnexplainedDense = 1.037, kUnexplainedWithExperts = 1.103;
 // What it misses differently in two layouts of a model: 90 % of pairs of the same steps.
 constexpr double kUnexplainedBetweenDense = 1.031, kUnexplainedBetweenWithExperts = 1.057;
+
+// Steps that differ by less are told apart by nobody.
+constexpr double kWorthALine = 1.001;
 
 // The profile on the cluster of the question's GPUs.
 Profile OnItsGpus(const LayoutRequest& request, const Profile& profile) {
@@ -82,6 +87,7 @@ class StepSearch {
   double step_s() const { return priced_.time.step_s; }
   double missing_bytes() const { return std::max(0.0, priced_.memory.total_bytes() - DeviceBytes(profile_)); }
   bool has_experts() const { return request_.model.moe_layers() > 0; }
+  const Knobs& moe_schedule() const { return priced_.moe.knobs; }
   const std::set<CostKey>& asked() const { return asked_; }
   // With one cost at an end of its interval, or with the MoE layers at theirs.
   double LeaningS(const CostKey& key, CostBook::End end) {
@@ -226,6 +232,22 @@ class StepSearch {
   PriceNotes lancet_notes_;
 };
 
+// Says where MoE layers that are planned one by one make a shorter step than Lancet's passes do.
+Status WarnOfFasterLayers(const StepQuestion& question, const Profile& on_gpus, const StopSignals& stop,
+                          const PriceRules& rules, StepAnswer& answer) {
+  StepQuestion of_layers = question;
+  of_layers.lancet = false;
+  CostBook book = BookFor(question.request, on_gpus, rules);
+  StepSearch search(of_layers, on_gpus, book, stop);
+  RETURN_IF_ERROR(search.Price());
+  const double lancet_s = answer.layout.step_time_s;
+  if (search.missing_bytes() > 0 || search.step_s() * kWorthALine > lancet_s) return OkStatus();
+  answer.warnings.push_back(StrCat("layout.schedule: the step takes ", Duration(lancet_s), " under LANCET and ",
+                                   Duration(search.step_s()), " with MoE layers as ",
+                                   Name(search.moe_schedule().family), ", which is chosen without schedule"));
+  return OkStatus();
+}
+
 Status CheckQuestion(const StepQuestion& question, const Profile& profile) {
   RETURN_IF_ERROR(CheckPrecision(question.request, profile));
   return CheckLayoutRequest(question.request, profile.cluster);
@@ -256,7 +278,9 @@ StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& pr
   CostBook book = BookFor(question.request, on_gpus, rules);
   StepSearch search(question, on_gpus, book, stop);
   RETURN_IF_ERROR(search.Price());
-  return search.Answer();
+  StepAnswer answer = search.Answer();
+  if (question.lancet) RETURN_IF_ERROR(WarnOfFasterLayers(question, on_gpus, stop, rules, answer));
+  return answer;
 }
 
 LayoutPricer::LayoutPricer(const LayoutRequest& request, const Profile& profile)

@@ -87,22 +87,28 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const Judge& judge, const Judg
   return answer;
 }
 
-std::string GradientSentence(const LancetSchedule& schedule, const LancetPasses& passes) {
+std::string GradientSentence(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {
   if (!passes.weight_gradients) return "Weight gradients keep their places, as was asked.";
   const OverlapProblem& problem = schedule.problem;
   if (problem.exchanges.empty()) return "There is no backward all-to-all to cover.";
   if (problem.gradients.empty()) return "No weight gradient is independent of a backward all-to-all.";
   double exchanges_s = 0;
   for (const double time_s : problem.exchange_s) exchanges_s += time_s;
+  const std::string exchanges = StrCat(Counted(problem.exchanges.size(), "backward all-to-all", "backward all-to-alls"),
+                                       " of ", Milliseconds(exchanges_s));
+  if (schedule.places.empty()) {
+    return StrCat("No weight gradient waits for ", exchanges, ": assigning them can cover ",
+                  Milliseconds(schedule.overlap.overlap_s), ", and the step would not end earlier",
+                  graph.most_bytes ? " in the memory that may be had." : ".");
+  }
   const double gap_s = schedule.overlap.bound_s - schedule.overlap.overlap_s;
   const std::string proof = schedule.overlap.stop_reason == StopReason::kProvedBest
                                 ? "which no assignment exceeds"
                                 : StrCat("at most ", RoughPercent(gap_s / schedule.overlap.bound_s),
                                          " below the bound of ", Milliseconds(schedule.overlap.bound_s));
-  return StrCat(Counted(schedule.places.size(), "weight gradient runs", "weight gradients run"), " beside ",
-                Counted(problem.exchanges.size(), "backward all-to-all", "backward all-to-alls"), " of ",
-                Milliseconds(exchanges_s), "; assigning them can cover ", Milliseconds(schedule.overlap.overlap_s),
-                ", ", proof, " (best-fit greedy: ", Milliseconds(schedule.greedy_s), ").");
+  return StrCat(Counted(schedule.places.size(), "weight gradient runs", "weight gradients run"), " beside ", exchanges,
+                "; assigning them can cover ", Milliseconds(schedule.overlap.overlap_s), ", ", proof,
+                " (best-fit greedy: ", Milliseconds(schedule.greedy_s), ").");
 }
 
 std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& schedule, const LancetPasses& passes) {
@@ -144,9 +150,9 @@ std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule, 
                     const LancetPasses& passes, const std::map<int, double>& factors) {
   const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
   return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", RoughPercent(gain), " earlier than the ",
-                Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule, passes), " ",
-                RangeSentence(graph, schedule, passes), passes.partition ? PartsSentence(factors) : "",
-                MemorySentence(graph, answer));
+                Milliseconds(schedule.unscheduled_s), " of the given order. ",
+                GradientSentence(graph, schedule, passes), " ", RangeSentence(graph, schedule, passes),
+                passes.partition ? PartsSentence(factors) : "", MemorySentence(graph, answer));
 }
 
 // What the search has left, the paper's own plan and the given order among it, and each pass of the best alone.

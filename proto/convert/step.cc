@@ -147,7 +147,9 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   question.lancet = message.schedule() == v1::Schedule::LANCET;
   if (question.lancet) {
     if (!message.has_plan()) return OkStatus();
-    return error::Mismatch(FieldPath(path, "plan"), StrCat("a plan of ", EnumNameOf(message.plan().schedule())),
+    const v1::Schedule::Family family = message.plan().schedule();
+    const std::string of = family == v1::Schedule::UNSPECIFIED ? "a layer" : EnumNameOf(family);
+    return error::Mismatch(FieldPath(path, "plan"), "a plan of " + of,
                            "none beside schedule LANCET, which plans the graph of a stage itself");
   }
   const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;

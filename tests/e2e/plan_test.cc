@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
+#include <string>
 
 #include "tests/e2e/moeplan_process.h"
 
@@ -13,8 +16,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Le;
 using ::testing::Not;
 using Json = nlohmann::json;
 
@@ -27,6 +32,13 @@ std::string WorkloadWith(const TemporaryFolder& folder, const std::string& point
   Json workload = Json::parse(ReadFile(kWorkload));
   workload[Json::json_pointer(pointer)] = value;
   return folder.Write("workload.json", workload.dump());
+}
+
+size_t LongestLine(const std::string& text) {
+  size_t longest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
 }
 
 void ExpectRefused(const Outcome& outcome, const std::string& what) {
@@ -296,6 +308,7 @@ TEST(PlanGraphCommandTest, AGraphWithEveryTimeIsAnsweredWithoutASource) {
   const Outcome text = RunMoeplan({"plan", "--graph", folder.Write("graph.json", kGraph.dump())});
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_THAT(text.out, AllOf(HasSubstr("38.5 % earlier"), HasSubstr("dw")));
+  EXPECT_THAT(LongestLine(text.out), AllOf(Gt(60), Le(80)));
 }
 
 TEST(PlanGraphCommandTest, PassesCanBeLeftOut) {
@@ -552,6 +565,9 @@ TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {
   ExpectRefused(graph(gpt2, "16", "TOP"), "--gate: found TOP");
   ExpectRefused(graph(folder.Write("config.json", "{}"), "16"), "config.json: hidden_size");
   ExpectRefused(graph(folder / "absent.json", "16"), "absent.json");
+  ExpectRefused(graph("mixtral-8x9b", "16"), "--model: found 'mixtral-8x9b', which is no file, expected");
+  const Outcome named = graph("mixtral-8x7b", "8");
+  ExpectRefused(named, "mixtral-8x7b: the profile lacks ALL_TO_ALL groupSize 8 ranksPerNode 8");
 }
 
 // ---- Gradients.

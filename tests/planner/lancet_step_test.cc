@@ -18,6 +18,7 @@
 #include "planner/layout/rank_layouts.h"
 #include "planner/rules/lancet.h"
 #include "planner/rules/step_choices.h"
+#include "planner/wording.h"
 #include "tests/planner/small_layouts.h"
 #include "tests/planner/small_steps.h"
 
@@ -301,6 +302,32 @@ TEST(LancetStepTest, IsAnsweredWithAnIntervalAndComparedWithOthers) {
   const auto same = CompareLayouts(UnderLancet(question), UnderLancet(question), ProportionalProfile());
   ASSERT_TRUE(same.ok());
   EXPECT_EQ(same->low, 1);
+}
+
+TEST(LancetStepTest, LayersThatArePlannedOneByOneAreNamedWhereTheyAreFaster) {
+  std::vector<Case> cases = Cases();
+  // A micro-batch of one sample has no range in parts, and layers send enough to be cut themselves.
+  cases.push_back({"one long sample", {.expert_parallel = 4}, 1, With([](auto& r) {
+                     r.sequence_length = 16384, r.model.top_k = 4, r.model.expert_hidden_dim = 512;
+                   })});
+  int faster = 0, slower = 0;
+  for (const Case& one : cases) {
+    const StepAnswer lancet = Priced(UnderLancet(QuestionOf(one))), layers = Priced(QuestionOf(one));
+    const bool is_faster = layers.layout.step_time_s * 1.001 <= lancet.layout.step_time_s;
+    const std::string line = "layout.schedule: the step takes " + Duration(lancet.layout.step_time_s) +
+                             " under LANCET and " + Duration(layers.layout.step_time_s) + " with MoE layers as " +
+                             std::string(Name(layers.layout.moe.family));
+    const auto begins = ::testing::Contains(::testing::StartsWith(line));
+    if (is_faster) {
+      EXPECT_THAT(lancet.warnings, begins) << one.name;
+    } else {
+      EXPECT_THAT(lancet.warnings, ::testing::Not(Contains(HasSubstr("under LANCET and")))) << one.name;
+    }
+    EXPECT_THAT(layers.warnings, ::testing::Not(Contains(HasSubstr("LANCET")))) << one.name;
+    ++(is_faster ? faster : slower);
+  }
+  EXPECT_GT(faster, 0);
+  EXPECT_GT(slower, 0);
 }
 
 TEST(LancetStepTest, WhatNoGraphHasIsRefusedByName) {

@@ -189,9 +189,9 @@ std::pair<bool, bool> Follows(InstructionOp op, bool whole_batch_gate = false) {
 TEST(RangeAxesTest, EachOpTakesItsAxis) {
   using Op = InstructionOp;
   const std::pair<bool, bool> samples(true, false), irregular(false, true), none(false, false);
-  for (const Op op : {Op::kMatmul, Op::kElementwise, Op::kLayerNorm, Op::kSoftmax, Op::kAttention, Op::kGate,
-                      Op::kDispatch, Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kSend,
-                      Op::kHeadExchange}) {
+  for (const Op op :
+       {Op::kMatmul, Op::kElementwise, Op::kLayerNorm, Op::kSoftmax, Op::kAttention, Op::kGate, Op::kDispatch,
+        Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kSend, Op::kHeadExchange}) {
     EXPECT_EQ(Follows(op), samples) << Name(op);
   }
   for (const Op op : {Op::kAllToAll, Op::kExpert, Op::kCombine}) EXPECT_EQ(Follows(op), irregular) << Name(op);
@@ -278,6 +278,19 @@ TEST(LancetTest, WhatAWeightGradientNeedsAndFeedsMovesWithIt) {
              Step("y", "MATMUL", 2, {"a'"}, "BACKWARD")});
   EXPECT_EQ(AnswerOf(early).at("rules").at("lancet").at("order"), json({"x", "a", "dw", "update", "y"}));
   EXPECT_EQ(AnswerOf(early).at("rules").at("lancet").at("timeS"), 9);
+}
+
+TEST(LancetTest, WhyNoWeightGradientWaitsIsSaid) {
+  // Each all-to-all reads one gradient and may cover the other; in the given order a covers v, and b, the last,
+  // nothing.
+  const json graph =
+      Graph({WeightGradient(Step("u", "MATMUL", 4, {}, "BACKWARD")), Step("a", "ALL_TO_ALL", 4, {"u'"}, "BACKWARD"),
+             WeightGradient(Step("v", "MATMUL", 4, {}, "BACKWARD")), Step("b", "ALL_TO_ALL", 4, {"v'"}, "BACKWARD")});
+  const json answer = AnswerOf(graph);
+  EXPECT_EQ(answer.at("rules").at("lancet").at("weightGradients"), json::array());
+  EXPECT_THAT(answer.at("explanation").get<std::string>(),
+              HasSubstr("No weight gradient waits for 2 backward all-to-alls of 8000 ms: assigning them can "
+                        "cover 8000 ms, and the step would not end earlier. "));
 }
 
 // ---- Passes switched off, and the paper's own plan.
