@@ -14,7 +14,7 @@ export function CostLink({ source, cost, size, children }: { source: PricedWith;
   return <a href={href}>{children ?? cost}</a>;
 }
 
-/** As an answer names them, in its order. */
-export function CostList({ source, costs }: { source: PricedWith; costs: readonly string[] }) {
-  return <ul class="priced-from">{costs.map((cost) => <li key={cost}><CostLink source={source} cost={cost} /></li>)}</ul>;
+/** As an answer names them, in its order. `source`: null of hardware that was only named, which has no curves. */
+export function CostList({ source, costs }: { source: PricedWith | null; costs: readonly string[] }) {
+  return <ul class="priced-from">{costs.map((cost) => <li key={cost}>{source === null ? cost : <CostLink source={source} cost={cost} />}</li>)}</ul>;
 }

@@ -38,6 +38,9 @@ export function JobFields({ draft, onChange, named, profiles, wrong, gpusRequire
           error={isOfDomains ? hardwareError : ""}
         />
       )}
+      {draft.hardware !== "" && (
+        <TextField label="Network (JSON)" value={draft.network} onChange={set("network")} placeholder={'{"oversubscription": 2}, or none'} error={wrong("network")} />
+      )}
       <ProfileField names={profiles} value={draft.profile} none={draft.hardware === "" ? "the newest" : "none"} onChange={(profile) => onChange({ profile, version: "" })} />
       <NumberField label="GPUs" value={draft.gpus} onChange={set("gpus")} min={1} required={gpusRequired} error={wrong("gpus")} />
       <NumberField label="Global batch (samples)" value={draft.globalBatch} onChange={set("globalBatch")} min={1} required error={wrong("globalBatch")} />

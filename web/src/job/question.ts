@@ -2,6 +2,7 @@
 import type { Network } from "../../generated/moeplan/v1/cluster";
 import type { Params } from "../route";
 import { versionOf } from "../version";
+import { parseObject } from "../workload";
 import { compact, indented, parseModel } from "./model";
 
 /** What a form holds of a job, as it is typed. */
@@ -14,6 +15,8 @@ export interface JobDraft {
   hardware: string;
   /** The suffix, such as "8x8": NVLink domains by the GPUs of each. Empty: none. */
   domains: string;
+  /** What joins the domains, as JSON. Empty: one switch at full rate. */
+  network: string;
   profile: string;
   version: string;
   gpus: string;
@@ -27,6 +30,7 @@ export const exampleJob: JobDraft = {
   model: "",
   hardware: "h100-sxm",
   domains: "8x8",
+  network: "",
   profile: "",
   version: "",
   gpus: "64",
@@ -68,6 +72,7 @@ export function jobOf(params: Params): JobDraft {
     modelName: said("modelName"),
     model: indented(said("model")),
     ...hardwareOf(said("hardware")),
+    network: said("network"),
     profile: said("profile"),
     version: said("version"),
     gpus: said("gpus"),
@@ -92,12 +97,30 @@ export function jobParams(draft: JobDraft): Record<string, string> {
     modelName: draft.modelName,
     model: draft.modelName === "" ? compact(draft.model) : "",
     hardware: hardwareText(draft),
+    network: draft.hardware === "" ? "" : compact(draft.network),
     profile: draft.profile,
     version: draft.version,
     gpus: draft.gpus,
     globalBatch: draft.globalBatch,
     sequenceLength: draft.sequenceLength,
   };
+}
+
+/** The network as requests have it; empty text: none is said. What stands in it is the planner's to judge. */
+function parseNetwork(json: string): { network: Network | undefined } | { problem: string } {
+  if (json.trim() === "") return { network: undefined };
+  const parsed = parseObject(json, "A network");
+  return "problem" in parsed ? parsed : { network: parsed.value as unknown as Network };
+}
+
+/** What of a draft is no JSON, by input. */
+export function jobProblems({ modelName, model, hardware, network }: JobDraft): Partial<Record<keyof JobDraft, string>> {
+  const problems: Partial<Record<keyof JobDraft, string>> = {};
+  const ofModel = modelName === "" ? parseModel(model) : null;
+  const ofNetwork = hardware === "" ? null : parseNetwork(network);
+  if (ofModel !== null && "problem" in ofModel) problems.model = ofModel.problem;
+  if (ofNetwork !== null && "problem" in ofNetwork) problems.network = ofNetwork.problem;
+  return problems;
 }
 
 /** What requests say of a job, by the names that their messages share. */
@@ -113,20 +136,21 @@ export interface JobRequest {
   sequenceLength: number;
 }
 
-/** null: the address names no model, or none that could be asked about, or no version. */
+/** null: the address names no model, or none that could be asked about, no network that is JSON, or no version. */
 export function jobRequest(params: Params): JobRequest | null {
   if (!namesModel(params)) return null;
   const job = jobOf(params);
   const version = versionOf(job.version);
   const parsed = job.modelName === "" ? parseModel(job.model) : { model: undefined };
-  if (version === null || "problem" in parsed) return null;
+  const joined = parseNetwork(job.network);
+  if (version === null || "problem" in parsed || "problem" in joined) return null;
   return {
     model: parsed.model,
     modelName: job.modelName,
     profileName: job.profile,
     ...(version === undefined ? {} : { profileVersion: version }),
     hardware: hardwareText(job),
-    network: undefined,
+    network: joined.network,
     gpus: Number(job.gpus),
     globalBatch: Number(job.globalBatch),
     sequenceLength: Number(job.sequenceLength),
@@ -138,6 +162,7 @@ export const jobInputs = {
   model: "model",
   modelName: "modelName",
   hardware: "hardware",
+  network: "network",
   gpus: "gpus",
   globalBatch: "globalBatch",
   sequenceLength: "sequenceLength",

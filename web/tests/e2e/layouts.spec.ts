@@ -19,16 +19,57 @@ const address = (changes: Record<string, string> = {}): string =>
 
 const ranking = (page: Page) => page.getByRole("region", { name: /^Layouts, fastest first/ });
 
-test("an empty database says what to measure", async ({ page, emptyPlanner }) => {
+/** The form without its example: a pasted model on what was measured. */
+async function paste(page: Page, model: string): Promise<void> {
+  await page.getByRole("combobox", { name: "Model" }).selectOption("");
+  await page.getByLabel("Hardware by name").selectOption("");
+  await modelText(page).fill(model);
+}
+
+const modelText = (page: Page) => page.getByRole("textbox", { name: /^Model/ });
+
+test("layouts of hardware that was only named are ranked without a profile, and its network counts", async ({ page, emptyPlanner }) => {
+  const stepOf = async (network: object | undefined): Promise<string> => {
+    const named = { modelName: "qwen3-30b-a3b", hardware: "h100-sxm:8x8", network, gpus: 64, globalBatch: 512, sequenceLength: 4096, top: 3 };
+    const { result } = await emptyPlanner.call<RankLayoutsResponse>("PlannerService/RankLayouts", named);
+    return text.seconds(result!.layouts[0]!.stepTimeS);
+  };
   await page.goto(`${emptyPlanner.url}#/layouts`);
-  await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
-  await expect(page.getByText(/^moeplan calibrate --local/)).toBeVisible();
+  await expect(page.getByText(/^No profile is stored yet, so hardware/)).toBeVisible();
+  await page.getByLabel("Layouts to show").fill("3");
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByText(/^Priced with public figures of h100-sxm:8x8/)).toBeVisible();
+  await expect(ranking(page).locator("tbody tr")).toHaveCount(3);
+  await expect(ranking(page).locator("tbody tr").first()).toContainText(await stepOf(undefined));
+  await expect(ranking(page).locator("thead")).not.toContainText("look closer");
   await expectAccessible(page);
+
+  const network = page.getByLabel(/^Network/);
+  await network.fill("{");
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(network).toHaveAttribute("aria-invalid", "true");
+  await network.fill('{"oversubscription": 0.5}');
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByRole("alert")).toContainText("network.oversubscription");
+  await expect(network).toHaveAttribute("aria-invalid", "true");
+  const shared = { nodesPerLeaf: 1, oversubscription: 16 };
+  await network.fill(JSON.stringify(shared));
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  expect(await stepOf(shared)).not.toBe(await stepOf(undefined));
+  await expect(ranking(page).locator("tbody tr").first()).toContainText(await stepOf(shared));
+  await expect(page).toHaveURL(/network=/);
+
+  // What its step is priced from has no curves to lead to.
+  await ranking(page).locator("tbody tr").first().getByRole("link", { name: /s$/ }).first().click();
+  const details = page.getByRole("region", { name: /^Layout 1: TP / });
+  await expect(details.locator(".priced-from li").first()).toBeVisible();
+  await expect(details.getByRole("link")).toHaveCount(0);
 });
 
 test("what an empty database could not answer is asked again once a profile is stored", async ({ page, planner, emptyPlanner }) => {
   await page.goto(`${emptyPlanner.url}${address()}`);
-  await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+  await expect(page.getByText(/^No profile is stored yet/)).toBeVisible();
+  await expect(page.getByRole("alert")).toBeVisible();
   const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
   await emptyPlanner.call("ProfileService/PutProfile", { requestId: "first", profile });
   await expect(ranking(page)).toBeVisible({ timeout: 60_000 });
@@ -41,7 +82,7 @@ test("a pasted model is ranked as the planner ranks it, and the address shows it
   expect(layouts.length).toBeGreaterThan(1);
 
   await page.goto(`${planner.url}#/layouts`);
-  await page.getByLabel(/^Model/).fill(JSON.stringify(small));
+  await paste(page, JSON.stringify(small));
   await page.getByLabel("GPUs").fill("8");
   await page.getByLabel(/^Global batch/).fill("32");
   await page.getByLabel(/^Sequence length/).fill("1024");
@@ -151,7 +192,7 @@ test("a layout leads to no other model's layer while its own is awaited", async 
   await page.goto(`${planner.url}${address()}`);
   await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first()).toBeVisible();
   const go = await hold(page, "ImportModel");
-  await page.getByLabel(/^Model/).fill(JSON.stringify({ ...small, intermediate_size: 4096 }));
+  await modelText(page).fill(JSON.stringify({ ...small, intermediate_size: 4096 }));
   await page.getByRole("button", { name: "Rank layouts" }).click();
   await expect(page.getByText("Ranking layouts …")).toBeHidden();
   await expect(ranking(page).locator("tbody tr").first()).toBeVisible();
@@ -202,7 +243,9 @@ test("a layout's MoE layer opens in the other views", async ({ page, planner }) 
 
 test("the example is ranked over more GPUs than the profile has, in nodes like its own", async ({ page, planner }) => {
   await page.goto(`${planner.url}#/layouts`);
+  await paste(page, "");
   await page.getByRole("button", { name: /^Example/ }).click();
+  await page.getByLabel(/^Global batch/).fill("256");
   await page.getByLabel("GPUs").fill("64");
   await page.getByRole("button", { name: "Rank layouts" }).click();
   await expect(ranking(page)).toBeVisible({ timeout: 30_000 });
@@ -235,7 +278,8 @@ test("a model that fits nowhere is told how much is missing", async ({ page, pla
 
 test("what is refused is said at its field", async ({ page, planner }) => {
   await page.goto(`${planner.url}#/layouts`);
-  const model = page.getByLabel(/^Model/);
+  const model = modelText(page);
+  await paste(page, "");
   await page.getByRole("button", { name: "Rank layouts" }).click();
   await expect(model).toHaveAttribute("aria-invalid", "true");
   await model.fill("{");
@@ -259,11 +303,11 @@ test("what is refused is said at its field", async ({ page, planner }) => {
 
 test("a hostile model is text, and what was seen stays while the planner is away", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address({ model: JSON.stringify({ ...small, model_type: hostileName }) })}`);
-  await expect(page.getByLabel(/^Model/)).toHaveValue(new RegExp("<img src=x"));
+  await expect(modelText(page)).toHaveValue(new RegExp("<img src=x"));
   expect(await page.evaluate(() => "hacked" in window)).toBe(false);
   await page.goto(`${planner.url}${address()}`);
   // The hostile model may have been ranked, too: what is to stay is the answer to this question.
-  await expect(page.getByLabel(/^Model/)).not.toHaveValue(/<img/);
+  await expect(modelText(page)).not.toHaveValue(/<img/);
   await expect(page.locator(".old-answer")).toHaveCount(0);
   await expect(ranking(page)).toBeVisible();
   await planner.stop("SIGKILL");

@@ -197,11 +197,13 @@ describe("from an answer to other views", () => {
     expect(dispatchersHref(params, { ...answer, result: { ...answer.result!, plan: undefined } })).toBeNull();
   });
 
-  it("layouts are ranked with the profile, where there is one", () => {
-    const { view, params: to } = parseRoute(layoutsHref(params, answer)!);
+  it("layouts are ranked of the same job, with the profile where there is one", () => {
+    const { view, params: to } = parseRoute(layoutsHref(params, answer));
     expect(view).toBe("layouts");
-    expect(to).toEqual({ modelName: "qwen3-30b-a3b", profile: "west", version: "2", gpus: "16", globalBatch: "512", sequenceLength: "4096" });
-    expect(layoutsHref(params, { ...answer, profileVersion: 0 })).toBeNull();
+    expect(to).toEqual({ modelName: "qwen3-30b-a3b", hardware: "b200", profile: "west", version: "2", gpus: "16", globalBatch: "512", sequenceLength: "4096" });
+    const { params: ofHardware } = parseRoute(layoutsHref(params, { ...answer, profileVersion: 0 }));
+    expect(ofHardware).toMatchObject({ hardware: "b200", gpus: "16" });
+    expect(ofHardware).not.toHaveProperty("version");
   });
 
   it("an axis begins with values that the GPUs can hold", () => {

@@ -5,37 +5,42 @@ import type { Workload } from "../../generated/moeplan/v1/workload";
 import { parseModel } from "../../src/job/model";
 import { batchAxis, degreesText, layerOf, nodesAxis, rowText } from "../../src/views/layouts/links";
 import { chosenOf, memoryParts } from "../../src/views/layouts/memory";
-import { draftOf, fieldOf, paramsOf, requestOf, sameDraft } from "../../src/views/layouts/request";
+import { draftOf, fieldOf, paramsOf, requestOf } from "../../src/views/layouts/request";
 
 const layout = { tensorParallel: 8, expertParallel: 4, expertShardingParallel: 1, contextParallel: 2, pipelineParallel: 1, dataParallel: 16 };
 const ranked = { layout, microBatch: 2 } as RankedLayout;
 
 describe("a request for layouts", () => {
   const model = { hidden_size: 4096, model_type: "a&b" };
+  const pasted = { ...draftOf({}), modelName: "", model: JSON.stringify(model), hardware: "", profile: "west" };
 
   it("is in the address, and comes back", () => {
-    const draft = { ...draftOf({}), gpus: "128", recompute: "FULL", profile: "west" };
-    const request = requestOf(paramsOf(draft, model));
-    expect(request).toEqual({ model, modelName: "", hardware: "", profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", lancet: false, top: 20 });
-    expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
+    const request = requestOf(paramsOf({ ...pasted, gpus: "128", recompute: "FULL" }));
+    expect(request).toEqual({ model, modelName: "", hardware: "", profileName: "west", gpus: 128, globalBatch: 512, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", lancet: false, top: 20 });
+    expect(JSON.parse(draftOf(paramsOf(pasted)).model)).toEqual(model);
   });
 
   it("asks for Lancet's passes where the address does", () => {
-    const draft = { ...draftOf({}), lancet: "1" };
-    expect(sameDraft(draftOf({}), draft)).toBe(false);
-    expect(requestOf(paramsOf(draft, model))?.lancet).toBe(true);
+    expect(requestOf(paramsOf({ ...pasted, lancet: "1" }))?.lancet).toBe(true);
+    expect(requestOf(paramsOf(pasted))?.lancet).toBe(false);
   });
 
   it("is of a model by its name where the address has one, whatever else is pasted", () => {
-    const request = requestOf(paramsOf({ ...draftOf({}), modelName: "mixtral-8x7b", model: "{" }, undefined));
+    const request = requestOf(paramsOf({ ...pasted, modelName: "mixtral-8x7b", model: "{" }));
     expect(request).toMatchObject({ model: undefined, modelName: "mixtral-8x7b", gpus: 64 });
   });
 
   it("is the same however its model is spaced", () => {
-    const draft = draftOf({ model: '{"a":1}' });
-    expect(sameDraft(draft, { ...draft, model: '{ "a": 1 }' })).toBe(true);
-    expect(sameDraft(draft, { ...draft, model: '{"a":2}' })).toBe(false);
-    expect(sameDraft(draft, { ...draft, gpus: "8" })).toBe(false);
+    expect(paramsOf({ ...pasted, model: '{ "a": 1 }' })).toEqual(paramsOf({ ...pasted, model: '{"a":1}' }));
+    expect(paramsOf({ ...pasted, model: '{"a":2}' })).not.toEqual(paramsOf({ ...pasted, model: '{"a":1}' }));
+  });
+
+  it("is of hardware by its name, and of the network that joins it", () => {
+    const example = paramsOf({ ...draftOf({}), network: '{ "oversubscription": 2 }' });
+    expect(requestOf(example)).toMatchObject({ modelName: "qwen3-30b-a3b", hardware: "h100-sxm:8x8", network: { oversubscription: 2 }, profileName: "", gpus: 64 });
+    expect(requestOf({ ...example, network: "{" })).toBeNull();
+    // Without hardware there is nothing that it could join.
+    expect(paramsOf({ ...pasted, network: '{"oversubscription":2}' })["network"]).toBe("");
   });
 
   it("is none without a model", () => {

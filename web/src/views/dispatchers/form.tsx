@@ -5,7 +5,7 @@ import type { CallError } from "../../api/client";
 import { Choice, TextArea, TextField } from "../../components/fields";
 import { axisNames, dispatcherAxes, type DispatcherAxis } from "../../job/dispatcher_axis";
 import { JobFields } from "../../job/fields";
-import { parseModel } from "../../job/model";
+import { jobProblems } from "../../job/question";
 import { setParams, type Params } from "../../route";
 import { draftOf, fieldOf, layoutOf, paramsOf, requestOf, withChanges, type Draft } from "./question";
 
@@ -40,9 +40,8 @@ export function Form({ params, named, profiles, error, loading, onAgain }: Props
 
   const submit = (event: Event): void => {
     event.preventDefault();
-    const model = draft.modelName === "" ? parseModel(draft.model) : null;
     const layout = layoutOf(draft.layout);
-    const found = { ...(model !== null && "problem" in model ? { model: model.problem } : {}), ...("problem" in layout ? { layout: layout.problem } : {}) };
+    const found = { ...jobProblems(draft), ...("problem" in layout ? { layout: layout.problem } : {}) };
     setProblems(found);
     if (Object.keys(found).length > 0) return;
     const wanted = paramsOf(draft);

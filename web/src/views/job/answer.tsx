@@ -69,20 +69,17 @@ function Costs({ request, answer, costs }: Pick<Props, "request" | "answer"> & {
   return (
     <>
       <p>The costs that its step is priced from, the dearest first:</p>
-      {hasCurves
-        ? <CostList source={{ profile: answer.profileName, version: answer.profileVersion }} costs={costs} />
-        : <ul class="priced-from">{costs.map((cost) => <li key={cost}>{cost}</li>)}</ul>}
+      <CostList source={hasCurves ? { profile: answer.profileName, version: answer.profileVersion } : null} costs={costs} />
     </>
   );
 }
 
 function Links({ params, answer }: { params: Params; answer: AdviseResponse }) {
   const dispatchers = dispatchersHref(params, answer);
-  const layouts = layoutsHref(params, answer);
   return (
     <div class="row onward">
       {dispatchers !== null && <a href={dispatchers}>Which dispatcher is the fastest for it, and when that flips</a>}
-      {layouts !== null && <a href={layouts}>All layouts, ranked</a>}
+      <a href={layoutsHref(params, answer)}>All layouts, ranked</a>
       <CopyLink profile={answer.profileName} version={answer.profileVersion} />
     </div>
   );

@@ -4,7 +4,7 @@ import type { ListNamedResponse } from "../../../generated/moeplan/v1/planner_se
 import type { CallError } from "../../api/client";
 import { CheckBox, Choice, NumberField, TextArea } from "../../components/fields";
 import { JobFields } from "../../job/fields";
-import { parseModel } from "../../job/model";
+import { jobProblems } from "../../job/question";
 import { setParams, type Params } from "../../route";
 import { draftOf, fieldOf, paramsOf, requestOf, usualTarget, type Draft } from "./question";
 
@@ -25,26 +25,27 @@ const precisions = [
 
 export function Form({ params, named, profiles, error, loading, onAgain }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(params));
-  const [problem, setProblem] = useState("");
+  const [problems, setProblems] = useState<Partial<Record<keyof Draft, string>>>({});
   // The address can change under the form: a step back in the history, a link. What it got from the form is the form's already.
   const addressed = JSON.stringify(paramsOf(draftOf(params)));
   useEffect(() => {
     if (addressed === JSON.stringify(paramsOf(draft))) return;
     setDraft(draftOf(params));
-    setProblem("");
+    setProblems({});
   }, [addressed]);
   const refused = error === null ? null : fieldOf(error);
-  const wrong = (field: keyof Draft): string => (field === "model" && problem !== "" ? problem : refused === field ? error!.message : "");
+  const wrong = (field: keyof Draft): string => problems[field] ?? (refused === field ? error!.message : "");
   const change = (changes: Partial<Draft>): void => {
-    setProblem("");
+    setProblems({});
     setDraft((before) => ({ ...before, ...changes }));
   };
   const target = named?.targets.find(({ name }) => name === draft.to);
 
   const submit = (event: Event): void => {
     event.preventDefault();
-    const parsed = draft.modelName === "" ? parseModel(draft.model) : null;
-    if (parsed !== null && "problem" in parsed) return setProblem(parsed.problem);
+    const found = jobProblems(draft);
+    setProblems(found);
+    if (Object.keys(found).length > 0) return;
     const wanted = paramsOf(draft);
     setParams(wanted);
     // The same question once more loads nothing by itself.

@@ -43,9 +43,5 @@ export function dispatchersHref(params: Params, answer: AdviseResponse): string 
   return hrefOf("dispatchers", { ...answeredJob(params, answer), layout: layoutText(layout), axis: axisOf("expertParallel", gpus ?? 0) });
 }
 
-/** To all layouts of the same model over the same GPUs; null: it was priced without a profile, which that view needs. */
-export function layoutsHref(params: Params, answer: AdviseResponse): string | null {
-  if (answer.profileVersion === 0) return null;
-  // That view ranks with what was measured alone.
-  return hrefOf("layouts", { ...answeredJob(params, answer), hardware: undefined });
-}
+/** To all layouts of the same model over the same GPUs. */
+export const layoutsHref = (params: Params, answer: AdviseResponse): string => hrefOf("layouts", answeredJob(params, answer));

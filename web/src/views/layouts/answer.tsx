@@ -10,6 +10,7 @@ import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
+import { PricedFrom } from "../../job/priced_from";
 import { hrefOf, hrefWith, setParams } from "../../route";
 import { LayoutDetails } from "./details";
 import { batchAxis, layerOf, nodesAxis, rowText } from "./links";
@@ -41,13 +42,12 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
   if (result === undefined) return null;
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
   const limit = answer.deviceMemoryBytes;
-  const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
   const linksOf = (row: Row): Links | null => linksOfLayer(row, { request, answer, imported, cluster });
   const chosen = chosenOf(rows, param);
   return (
     <div class={isOld ? "old-answer" : undefined} aria-busy={isOld}>
+      <PricedFrom profile={answer.profileName} version={answer.profileVersion} hardware={request.hardware} />
       <p>
-        Priced with profile <a href={curves}>{answer.profileName} version {answer.profileVersion}</a>.{" "}
         {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
         {text.count(result.priced)} priced{result.priced < result.fitting && "; the others cannot be faster"}.
       </p>
@@ -60,7 +60,7 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
             <StepBars rows={rows.slice(0, mostBars)} />
           </div>
           {chosen !== null && <LayoutDetails row={chosen} source={{ profile: answer.profileName, version: answer.profileVersion }} limit={limit} plan={linksOf(chosen)?.closest ?? null} heading={heading} />}
-          <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={linksOf} />
+          <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={answer.profileVersion > 0 ? linksOf : null} />
         </>
       )}
     </div>
@@ -130,13 +130,14 @@ interface TableProps {
   limit: number;
   sort: string;
   chosen: Row | null;
-  linksOf: LinksOf;
+  /** null: there is no profile whose other views could look closer. */
+  linksOf: LinksOf | null;
 }
 
 function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
   /** To the plan of the MoE layer. */
   const planned = (row: Row, words: string) => {
-    const links = linksOf(row);
+    const links = linksOf?.(row) ?? null;
     return links === null ? words : <a href={links.closest}>{words}</a>;
   };
   /** To what the number is made of. */
@@ -175,7 +176,7 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
     },
-    { id: "open", head: "look closer", cell: (row) => <Closer name={rowText(row)} links={linksOf(row)} /> },
+    ...(linksOf === null ? [] : [{ id: "open", head: "look closer", cell: (row: Row) => <Closer name={rowText(row)} links={linksOf(row)} /> }]),
   ];
   return (
     <PagedTable

@@ -10,6 +10,7 @@ import { memoryParts } from "./memory";
 
 interface Props {
   row: RankedLayout & { rank: number };
+  /** Version 0: of hardware that was only named. */
   source: PricedWith;
   /** Memory of a GPU; 0: not known. */
   limit: number;
@@ -30,7 +31,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         <dt>memory</dt>
         <dd>
           {text.bytes(row.memoryBytes)}
-          {limit > 0 && <> of the <a href={hrefOf("clusters", { profile: source.profile })}>{text.bytes(limit)} of a GPU</a></>}
+          {limit > 0 && <> of the {source.version > 0 ? <a href={hrefOf("clusters", { profile: source.profile })}>{text.bytes(limit)} of a GPU</a> : `${text.bytes(limit)} of a GPU`}</>}
           , on a rank of the pipeline's stage that needs most
         </dd>
         {memoryParts(row).map(({ name, class: part, bytes }) => [
@@ -49,7 +50,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         <dd>
           {row.costs.length === 0 ? "costs that links predict alone" : (
             <>
-              <CostList source={source} costs={row.costs} />
+              <CostList source={source.version > 0 ? source : null} costs={row.costs} />
               {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}
             </>
           )}

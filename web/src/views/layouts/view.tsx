@@ -3,10 +3,13 @@ import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } fro
 import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
-import { NoProfiles, useProfileNames } from "../../components/profile_field";
+import { useProfileNames } from "../../components/profile_field";
 import { useLinks } from "../../components/use_links";
+import { AddressNote } from "../../job/address_note";
+import { NoProfileHint } from "../../job/no_profile_hint";
+import { useNamed } from "../../job/named";
+import { namesModel } from "../../job/question";
 import type { ViewProps } from "../../route";
-import { versionOf, versionProblem } from "../../version";
 import { Answer } from "./answer";
 import { Form } from "./form";
 import { requestOf } from "./request";
@@ -20,11 +23,12 @@ interface Asked {
 }
 
 export function LayoutsView({ params }: ViewProps) {
-  const names = useProfileNames();
+  const profiles = useProfileNames();
+  const named = useNamed();
   const request = requestOf(params);
-  const noProfiles = names.data?.length === 0;
   // A profile that is stored meanwhile may answer what could not be answered before.
-  const asked = useLoaded<Asked>(request === null ? null : `${JSON.stringify(request)} ${noProfiles}`, async (signal) => ({
+  const needsProfile = request !== null && request.hardware === "" && profiles.data?.length === 0;
+  const asked = useLoaded<Asked>(request === null ? null : `${JSON.stringify(request)} ${needsProfile}`, async (signal) => ({
     request: request!,
     answer: await call<RankLayoutsResponse>("PlannerService/RankLayouts", request, signal),
   }));
@@ -32,15 +36,18 @@ export function LayoutsView({ params }: ViewProps) {
   const pasted = asked.data?.request.model;
   const model = pasted === undefined ? null : JSON.stringify(pasted);
   const imported = useLoaded(model, (signal) => call<ImportModelResponse>("PlannerService/ImportModel", { model: asked.data!.request.model }, signal));
-  const cluster = useLinks(asked.data?.answer).data?.cluster;
+  // Version 0 is of no stored profile.
+  const cluster = useLinks((asked.data?.answer.profileVersion ?? 0) > 0 ? asked.data!.answer : null).data?.cluster;
 
-  if (noProfiles) return <NoProfiles />;
   const { data, error, loading, cancelled } = asked;
   return (
     <>
-      <Form params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
-      {versionOf(params["version"]) === null && <ErrorNote message={versionProblem(params["version"]!)} />}
-      {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
+      <Form params={params} named={named.data} profiles={profiles.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
+      {!namesModel(params) && <p class="muted">The form holds an example.</p>}
+      {profiles.data?.length === 0 && <NoProfileHint />}
+      {profiles.error !== null && profiles.data === null && <ErrorNote error={profiles.error} />}
+      {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
+      <AddressNote params={params} asks={request !== null} problem="its model is not a JSON object" />
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       <div class="row ranking">
         <p class="muted" role="status">
