@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/named_model.h"
@@ -66,6 +69,37 @@ StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& opt
   return of_layout;
 }
 
+// Names the option in an error about what it sets; all other errors are about the model.
+Status InOptions(const GraphCommandOptions& options, const Status& status) {
+  constexpr std::string_view kOptions[] = {"batch",
+                                           "sequence length",
+                                           "expert parallel",
+                                           "expert sharding parallel",
+                                           "ranks per node",
+                                           "tensor parallel",
+                                           "context parallel",
+                                           "pipeline parallel",
+                                           "stage",
+                                           "gpus",
+                                           "zero",
+                                           "capacity factor",
+                                           "bytes per element",
+                                           "gate",
+                                           "max parts",
+                                           "group",
+                                           "max range",
+                                           "paper limits"};
+  const std::string_view message = status.message();
+  const std::string_view what = message.substr(0, message.find(':'));
+  // A layout is one option that says several of these.
+  if (!options.layout.empty() || std::ranges::find(kOptions, what) == std::end(kOptions)) {
+    return status.Within(options.model);
+  }
+  std::string option = "--";
+  std::ranges::replace_copy(what, std::back_inserter(option), ' ', '-');
+  return {status.code(), StrCat(option, message.substr(what.size()))};
+}
+
 Status Run(const GraphCommandOptions& options) {
   ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(options.model));
   ASSIGN_OR_RETURN(planner::ModelGraphOptions graph_options, GraphOptions(options, model));
@@ -78,7 +112,7 @@ Status Run(const GraphCommandOptions& options) {
   graph_options.gpus_per_node = profile.cluster.gpus_per_node;
   PriceNotes notes;
   const StatusOr<TrainingGraph> graph = planner::TrainingGraphOf(model, graph_options, profile, notes);
-  if (!graph.ok()) return graph.status().Within(options.model);
+  if (!graph.ok()) return InOptions(options, graph.status());
   PrintWarnings(notes.Warnings());
   PrintJson(ToProto(*graph));
   return OkStatus();

@@ -154,6 +154,10 @@ Status CheckOptions(const ModelConfig& model, const ModelGraphOptions& options) 
                StrCat("a divisor of the ", model.experts, " experts"));
   }
   RETURN_IF_ERROR(whole("ranks per node", options.ranks_per_node, options.expert_parallel));
+  if (options.expert_parallel % options.ranks_per_node != 0) {
+    return Bad("ranks per node", StrCat(options.ranks_per_node),
+               StrCat("a divisor of expert parallel ", options.expert_parallel, ": as many ranks on each node"));
+  }
   const double degrees = 1.0 * options.expert_parallel * options.expert_sharding_parallel * options.tensor_parallel *
                          options.context_parallel * options.pipeline_parallel;
   if (degrees > kMostRanks) {

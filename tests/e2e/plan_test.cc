@@ -397,7 +397,7 @@ TEST(GraphCommandTest, LimitsAreThoseAskedFor) {
   EXPECT_GT(group_s, 0);
   EXPECT_NEAR(max_range_s, 5 * group_s, 1e-12);
   ExpectRefused(run({"--group", "-1"}), "group: found -1, expected a finite number of seconds");
-  ExpectRefused(run({"--paper-limits", "--max-range", "1"}), "paper limits: found others beside them");
+  ExpectRefused(run({"--paper-limits", "--max-range", "1"}), "moeplan: --paper-limits: found others beside them");
 }
 
 // Runs `graph` on a model that fits anywhere, on 16 GPUs.
@@ -560,7 +560,7 @@ TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {
                        "--sequence-length", "8", "--expert-parallel", ranks, "--gate", gate});
   };
   const std::string gpt2 = examples + "gpt2-s-moe.json";
-  ExpectRefused(graph(gpt2, "3"), "expert parallel: found 3, expected a divisor of the 32 experts");
+  ExpectRefused(graph(gpt2, "3"), "moeplan: --expert-parallel: found 3, expected a divisor of the 32 experts");
   ExpectRefused(graph(gpt2, "8"), "the profile lacks ALL_TO_ALL groupSize 8 ranksPerNode 8");
   ExpectRefused(graph(gpt2, "16", "TOP"), "--gate: found TOP");
   ExpectRefused(graph(folder.Write("config.json", "{}"), "16"), "config.json: hidden_size");

@@ -363,6 +363,8 @@ TEST(ModelGraphTest, WrongOptionsAreRefused) {
             "expert parallel: found 3, expected a divisor of the 4 experts");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.ranks_per_node = 5; }),
             "ranks per node: found 5, expected a whole number of 1 to 4");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.ranks_per_node = 3; }),
+            "ranks per node: found 3, expected a divisor of expert parallel 4: as many ranks on each node");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.capacity_factor = 0; }),
             "capacity factor: found 0, expected a finite number above 0");
   EXPECT_EQ(refusal([](auto&, auto& o) { o.bytes_per_element = 3; }), "bytes per element: found 3, expected 2 or 4");
