@@ -14,6 +14,7 @@
 #include "models/text.h"
 #include "planner/lancet/graph_layout.h"
 #include "planner/lancet/model_graph.h"
+#include "planner/shipped/names.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/step.h"
 #include "proto/convert/training_graph.h"
@@ -42,6 +43,7 @@ StatusOr<GateKind> GateFrom(const std::string& name) {
 // The options of the layout, where one is given, with all else that the command line says.
 StatusOr<planner::ModelGraphOptions> GraphOptions(const GraphCommandOptions& options, const ModelConfig& model) {
   planner::ModelGraphOptions graph = options.graph;
+  if (graph.gpus == 0) graph.gpus = planner::GpusOfHardware(options.source.hardware());
   graph.sequence_parallel = !options.whole_rows;
   if (options.layout.empty()) {
     if (!options.batch) return InvalidInput("--batch: found nothing, expected samples, or a --layout");
@@ -107,7 +109,13 @@ Status Run(const GraphCommandOptions& options) {
   ASSIGN_OR_RETURN(graph_options.gate, GateFrom(options.gate));
   graph_options.ranks_per_node = options.ranks_per_node;
   if (options.ranks_per_node == 0) {
-    graph_options.ranks_per_node = std::min(graph_options.expert_parallel, profile.cluster.gpus_per_node);
+    const int gpus_per_node = profile.cluster.gpus_per_node;
+    graph_options.ranks_per_node = std::min(graph_options.expert_parallel, gpus_per_node);
+    if (graph_options.expert_parallel % graph_options.ranks_per_node != 0) {
+      return InvalidInput(StrCat("--expert-parallel: found ", graph_options.expert_parallel, " over nodes of ",
+                                 gpus_per_node,
+                                 " GPUs, expected as many ranks on each node; --ranks-per-node says how many"));
+    }
   }
   graph_options.gpus_per_node = profile.cluster.gpus_per_node;
   PriceNotes notes;
@@ -156,8 +164,10 @@ void AddGraph(CLI::App& app, Invocation& invocation) {
                       "Which stage, from 0 (default: the one on whose way a micro-batch is longest)");
   command->add_flag("--no-sequence-parallel", options->whole_rows,
                     "Tensor-parallel ranks keep whole rows and all-reduce them");
-  command->add_option("--gpus", options->graph.gpus,
-                      "Ranks in all, which sum gradients (default: as few as have room for all degrees)");
+  command->add_option(
+      "--gpus", options->graph.gpus,
+      "Ranks in all, which sum gradients (default: those of --hardware NAME:DOMAINSxGPUS, else as few as have room "
+      "for all degrees)");
   command
       ->add_option("--zero", options->graph.zero_stage,
                    "Stage of ZeRO, 0 to 3. 0: gradients are summed whole; 1 and 2: for each rank's part of the "

@@ -86,7 +86,7 @@ void PrintLancet(const v1::StepResult& step) {
   const v1::StepLancet& lancet = step.lancet();
   char times[32];
   std::snprintf(times, sizeof times, "%.3f", lancet.without_step_time_s() / step.step_time_s());
-  const std::string longer = std::string_view(times) == "1.000" ? "as long" : StrCat(times, " times as long");
+  const std::string longer = std::string_view(times) == "1.000" ? "just as long" : StrCat(times, " times as long");
   std::printf("\n");
   PrintParagraph(StrCat("Lancet's passes over MoE layers as ", EnumNameOf(lancet.layer_schedule()),
                         ": cut ranges of the forward pass hide ", Duration(lancet.ranges_s()),
@@ -107,6 +107,8 @@ Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
   v1::StepResult step = ToProto(answer, options.gpus);
+  const std::string faster = planner::FasterLayers(question, answer, profile);
+  if (!faster.empty()) step.add_warnings(faster);
   if (options.against) {
     ASSIGN_OR_RETURN(const StepQuestion other, QuestionOf(options, *options.against, "--against", "against"));
     const auto ratio = planner::CompareLayouts(question, other, profile);
@@ -134,9 +136,9 @@ Status Run(const StepCommandOptions& options) {
     PrintWarnings({step.warnings().begin(), step.warnings().end()});
   }
   if (answer.missing_bytes == 0) return OkStatus();
-  return Infeasible(
-      StrCat("the layout does not fit: a GPU lacks ", BriefNumber(answer.missing_bytes),
-             " bytes; give it more expert, pipeline or tensor parallelism, a higher zeroStage or recompute FULL"));
+  return Infeasible(StrCat("the layout does not fit: a GPU lacks ", BriefNumber(answer.missing_bytes),
+                           " bytes; give it a smaller microBatch, more expert, pipeline or tensor parallelism, a "
+                           "higher zeroStage or recompute FULL"));
 }
 
 }  // namespace

@@ -232,22 +232,6 @@ class StepSearch {
   PriceNotes lancet_notes_;
 };
 
-// Says where MoE layers that are planned one by one make a shorter step than Lancet's passes do.
-Status WarnOfFasterLayers(const StepQuestion& question, const Profile& on_gpus, const StopSignals& stop,
-                          const PriceRules& rules, StepAnswer& answer) {
-  StepQuestion of_layers = question;
-  of_layers.lancet = false;
-  CostBook book = BookFor(question.request, on_gpus, rules);
-  StepSearch search(of_layers, on_gpus, book, stop);
-  RETURN_IF_ERROR(search.Price());
-  const double lancet_s = answer.layout.step_time_s;
-  if (search.missing_bytes() > 0 || search.step_s() * kWorthALine > lancet_s) return OkStatus();
-  answer.warnings.push_back(StrCat("layout.schedule: the step takes ", Duration(lancet_s), " under LANCET and ",
-                                   Duration(search.step_s()), " with MoE layers as ",
-                                   Name(search.moe_schedule().family), ", which is chosen without schedule"));
-  return OkStatus();
-}
-
 Status CheckQuestion(const StepQuestion& question, const Profile& profile) {
   RETURN_IF_ERROR(CheckPrecision(question.request, profile));
   return CheckLayoutRequest(question.request, profile.cluster);
@@ -278,9 +262,24 @@ StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& pr
   CostBook book = BookFor(question.request, on_gpus, rules);
   StepSearch search(question, on_gpus, book, stop);
   RETURN_IF_ERROR(search.Price());
-  StepAnswer answer = search.Answer();
-  if (question.lancet) RETURN_IF_ERROR(WarnOfFasterLayers(question, on_gpus, stop, rules, answer));
-  return answer;
+  return search.Answer();
+}
+
+std::string FasterLayers(const StepQuestion& question, const StepAnswer& answer, const Profile& profile,
+                         const StopSignals& stop) {
+  if (!question.lancet) return {};
+  StepQuestion of_layers = question;
+  of_layers.lancet = false;
+  const Profile on_gpus = OnItsGpus(question.request, profile);
+  CostBook book = BookFor(question.request, on_gpus);
+  StepSearch search(of_layers, on_gpus, book, stop);
+  const double lancet_s = answer.layout.step_time_s;
+  if (!search.Price().ok() || search.missing_bytes() > 0 || search.step_s() * kWorthALine > lancet_s) return {};
+  const Knobs& knobs = search.moe_schedule();
+  const int pieces = std::max(knobs.chunks, knobs.partition_degree);
+  return StrCat("layout.schedule: the step takes ", Duration(lancet_s), " under LANCET and ", Duration(search.step_s()),
+                " with MoE layers as ", Name(knobs.family), pieces > 1 ? StrCat(" in ", pieces, " pieces") : "",
+                ", which is what a layout without schedule has");
 }
 
 LayoutPricer::LayoutPricer(const LayoutRequest& request, const Profile& profile)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "models/cost/profile.h"
 #include "models/layout/step_answer.h"
@@ -29,6 +30,11 @@ class CostBook;
 // what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {},
                                  const PriceRules& rules = {});
+
+// The warning of a step under Lancet's passes that MoE layers which are planned one by one make shorter; empty: none.
+// Requires `answer` to be PriceLayout's of the question.
+std::string FasterLayers(const StepQuestion& question, const StepAnswer& answer, const Profile& profile,
+                         const StopSignals& stop = {});
 
 struct BareStep {
   double step_s = 0, missing_bytes = 0;  // What a GPU lacks; 0: it fits.

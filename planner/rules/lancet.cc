@@ -98,7 +98,8 @@ std::string GradientSentence(const TrainingGraph& graph, const LancetSchedule& s
                                        " of ", Milliseconds(exchanges_s));
   if (schedule.places.empty()) {
     return StrCat("No weight gradient waits for ", exchanges, ": assigning them can cover ",
-                  Milliseconds(schedule.overlap.overlap_s), ", and the step would not end earlier",
+                  Milliseconds(schedule.overlap.overlap_s),
+                  ", but no assignment that was tried lets the step end earlier",
                   graph.most_bytes ? " in the memory that may be had." : ".");
   }
   const double gap_s = schedule.overlap.bound_s - schedule.overlap.overlap_s;

@@ -160,6 +160,10 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
                            "one of the family that schedule names");
   }
   if (!chosen) return OkStatus();
+  if (message.schedule() == v1::Schedule::UNSCHEDULED) {
+    return error::Mismatch(FieldPath(path, "schedule"), "UNSCHEDULED, the given order of a training graph",
+                           "LANCET or the schedule of a layer, such as BASELINE");
+  }
   ASSIGN_OR_RETURN(question.schedule, EnumFromProto<Family>(message.schedule(), FieldPath(path, "schedule")));
   if (message.plan().chunks() != 0) question.chunks = message.plan().chunks();
   if (message.plan().partition_degree() != 0) question.partition_degree = message.plan().partition_degree();

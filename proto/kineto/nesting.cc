@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -81,12 +82,20 @@ void Nesting::Nest(std::vector<int>& events) {
     if (all[a].end_us != all[b].end_us) return all[a].end_us > all[b].end_us;
     return IsEvaluation(all[a].name) && !IsEvaluation(all[b].name);
   });
+  const std::unordered_map<int, int> evaluations = EvaluationsOf(events);
   std::vector<int> around;
   for (const int event : events) {
+    if (const auto evaluation = evaluations.find(event); evaluation != evaluations.end()) {
+      parents_[event] = evaluation->second;
+      const auto at = std::ranges::find(around, evaluation->second);
+      if (at == around.end()) continue;  // By rounded times it had ended, and the next one begun.
+      around.erase(at + 1, around.end());
+      around.push_back(event);
+      continue;
+    }
     // Neither an event that ended before nor one that ends amidst contains this one.
-    while (!around.empty() && !IsFunctionOf(event, around.back()) &&
-           (all[around.back()].end_us <= all[event].start_us ||
-            all[around.back()].end_us + rounding_us_ < all[event].end_us)) {
+    while (!around.empty() && (all[around.back()].end_us <= all[event].start_us ||
+                               all[around.back()].end_us + rounding_us_ < all[event].end_us)) {
       around.pop_back();
     }
     parents_[event] = around.empty() ? -1 : around.back();
@@ -94,10 +103,28 @@ void Nesting::Nest(std::vector<int>& events) {
   }
 }
 
-bool Nesting::IsFunctionOf(int event, int evaluation) const {
-  const Event &inner = trace_.events[event], &outer = trace_.events[evaluation];
-  return IsEvaluation(outer.name) && NodeName(outer.name) == inner.name &&
-         inner.start_us < outer.end_us + rounding_us_ && inner.end_us <= outer.end_us + rounding_us_;
+std::unordered_map<int, int> Nesting::EvaluationsOf(std::vector<int> events) const {
+  const auto& all = trace_.events;
+  // Of one microsecond the file's order is the right one.
+  std::ranges::sort(events,
+                    [&](int a, int b) { return std::pair(all[a].start_us, a) < std::pair(all[b].start_us, b); });
+  std::unordered_map<int, int> evaluations;
+  std::map<std::string_view, std::deque<int>> open;  // By the function's name: those without one so far.
+  for (const int event : events) {
+    const Event& one = all[event];
+    if (IsEvaluation(one.name)) {
+      open[NodeName(one.name)].push_back(event);
+      continue;
+    }
+    const auto waiting = open.find(one.name);
+    if (waiting == open.end()) continue;
+    std::deque<int>& queue = waiting->second;
+    while (!queue.empty() && all[queue.front()].end_us + rounding_us_ <= one.start_us) queue.pop_front();
+    if (queue.empty() || one.end_us > all[queue.front()].end_us + rounding_us_) continue;
+    evaluations[event] = queue.front();
+    queue.pop_front();
+  }
+  return evaluations;
 }
 
 void Nesting::MarkFlows() {

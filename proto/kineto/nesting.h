@@ -1,6 +1,8 @@
 // Which events of a CPU thread contain which, and to whom an event belongs.
 #pragma once
 
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "proto/kineto/events.h"
@@ -51,8 +53,9 @@ class Nesting {
   };
 
   void Nest(std::vector<int>& events);
-  // True of the function that an evaluation runs, even where rounding lets it seem to begin when the evaluation ends.
-  bool IsFunctionOf(int event, int evaluation) const;
+  // The evaluation that runs each function among the events of a thread: the first of its name that has none. Rounded
+  // times may let a function begin when its evaluation ends, and even when the next one has begun.
+  std::unordered_map<int, int> EvaluationsOf(std::vector<int> events) const;
   void MarkFlows();
 
   const Trace& trace_;

@@ -290,7 +290,7 @@ TEST(LancetTest, WhyNoWeightGradientWaitsIsSaid) {
   EXPECT_EQ(answer.at("rules").at("lancet").at("weightGradients"), json::array());
   EXPECT_THAT(answer.at("explanation").get<std::string>(),
               HasSubstr("No weight gradient waits for 2 backward all-to-alls of 8000 ms: assigning them can "
-                        "cover 8000 ms, and the step would not end earlier. "));
+                        "cover 8000 ms, but no assignment that was tried lets the step end earlier. "));
 }
 
 // ---- Passes switched off, and the paper's own plan.

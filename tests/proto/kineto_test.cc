@@ -219,6 +219,33 @@ TEST(KinetoTest, WholeMicrosecondsMayBeginAndEndBehindWhatContainsThem) {
   EXPECT_THAT(LinesOf(Read(trace_of(220, 1, 223, 0))), Not(Contains(HasSubstr("waits"))));
 }
 
+// Two leaves, a bias and then the weight, one behind the other: each evaluation has its own function.
+TEST(KinetoTest, LeavesOfOneMicrosecondKeepTheirFunctions) {
+  struct Leaf {
+    double start_us, duration_us, function_us, function_takes_us;
+  };
+  const auto waiting_of = [](const Leaf& bias, const Leaf& weight) {
+    KinetoTrace trace = ALinearLayer();
+    const std::string name = "torch::autograd::AccumulateGrad";
+    for (const auto& [leaf, shape] : {std::pair(bias, "[[16]]"), std::pair(weight, "[[16, 8]]")}) {
+      trace.Backward("autograd::engine::evaluate_function: " + name, leaf.start_us, leaf.duration_us)
+          .Backward(name, leaf.function_us, leaf.function_takes_us, StrCat(R"("Input Dims": )", shape));
+    }
+    std::string text = trace.Text();
+    for (size_t at = text.find(".5, "); at != std::string::npos; at = text.find(".5, ")) text.erase(at, 2);
+    std::vector<std::string> waiting;
+    for (const std::string& line : LinesOf(Read(text))) {
+      if (line.ends_with(", waits")) waiting.push_back(line);
+    }
+    return waiting;
+  };
+  const auto one_waits = ElementsAre(HasSubstr("MmBackward0.dw.16x8"));
+  // From 220.9 to 222.8 and 222.1 to 222.7; from 222.9 to 225.0 and 223.1 to 224.9.
+  EXPECT_THAT(waiting_of({220, 1, 222, 0}, {222, 2, 223, 1}), one_waits);
+  // All four within one.
+  EXPECT_THAT(waiting_of({220, 0, 220, 0}, {220, 0, 220, 0}), one_waits);
+}
+
 TEST(KinetoTest, AGradientThatIsAddedToThatOfTheInputDoesNotKeepTheWeights) {
   KinetoTrace trace = ALinearLayer();
   trace.Backward("aten::add", 149.6, 0.2, R"("Input Dims": [[4, 8], [4, 8], []])");

@@ -139,6 +139,8 @@ TEST(StepLayoutTest, LancetIsAScheduleWithoutAPlan) {
   EXPECT_FALSE(read->schedule || read->chunks || read->partition_degree);
   EXPECT_EQ(StepLayoutOf(*read).schedule(), v1::Schedule::LANCET);
   EXPECT_FALSE(Read(R"({"schedule": "BASELINE"})")->lancet);
+  EXPECT_THAT(Read(R"({"schedule": "UNSCHEDULED"})").status().message(),
+              HasSubstr("layout.schedule: found UNSCHEDULED, the given order of a training graph, expected LANCET or"));
   EXPECT_THAT(Read(R"({"schedule": "LANCET", "plan": {"chunks": 2}})").status().message(),
               HasSubstr("layout.plan: found a plan of a layer, expected none beside schedule LANCET"));
   EXPECT_THAT(Read(R"({"schedule": "LANCET", "plan": {"schedule": "PARM_S1"}})").status().message(),

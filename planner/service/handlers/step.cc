@@ -1,5 +1,6 @@
 #include "planner/service/handlers/step.h"
 
+#include <string>
 #include <utility>
 
 #include "planner/layout/price_layout.h"
@@ -24,6 +25,8 @@ StatusOr<v1::StepResponse> Step(const Environment& environment, const v1::StepRe
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
   *response.mutable_result() = ToProto(answer, request.gpus());
+  const std::string faster = planner::FasterLayers(question, answer, profile, stop);
+  if (!faster.empty()) response.mutable_result()->add_warnings(faster);
   if (!request.has_against()) return response;
   StepQuestion other = question;
   RETURN_IF_ERROR(ReadStepLayout(request.against(), "against", other));

@@ -39,7 +39,9 @@ export function JobFields({ draft, onChange, named, profiles, wrong, gpusRequire
         />
       )}
       {draft.hardware !== "" && (
-        <TextField label="Network (JSON)" value={draft.network} onChange={set("network")} placeholder={'{"oversubscription": 2}, or none'} error={wrong("network")} />
+        <div class="whole-row">
+          <TextField label="Network between the domains (JSON), or none: one switch" value={draft.network} onChange={set("network")} placeholder={'{"nodesPerLeaf": 4, "oversubscription": 2}'} error={wrong("network")} />
+        </div>
       )}
       <ProfileField names={profiles} value={draft.profile} none={draft.hardware === "" ? "the newest" : "none"} onChange={(profile) => onChange({ profile, version: "" })} />
       <NumberField label="GPUs" value={draft.gpus} onChange={set("gpus")} min={1} required={gpusRequired} error={wrong("gpus")} />

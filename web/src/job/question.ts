@@ -136,13 +136,14 @@ export interface JobRequest {
   sequenceLength: number;
 }
 
-/** null: the address names no model, or none that could be asked about, no network that is JSON, or no version. */
+/** null: the address names no model, or a model or a network that is no JSON object, or what is no version. */
 export function jobRequest(params: Params): JobRequest | null {
   if (!namesModel(params)) return null;
   const job = jobOf(params);
   const version = versionOf(job.version);
   const parsed = job.modelName === "" ? parseModel(job.model) : { model: undefined };
-  const joined = parseNetwork(job.network);
+  // Without hardware there is nothing that a network could join, and no input for it.
+  const joined = job.hardware === "" ? { network: undefined } : parseNetwork(job.network);
   if (version === null || "problem" in parsed || "problem" in joined) return null;
   return {
     model: parsed.model,

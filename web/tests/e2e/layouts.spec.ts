@@ -135,6 +135,15 @@ test("every figure of a layout leads to what it is priced from, and that to samp
   await expect(page.getByRole("region", { name: /^Layout 1: TP / })).toBeVisible();
 });
 
+test("where hardware fills in what a profile lacks, costs lead to no curves and layers to no plans", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address({ hardware: "h100-sxm", layout: "1" })}`);
+  await expect(page.getByText(/^Priced with profile west version 2, and with public figures of h100-sxm/)).toBeVisible();
+  const details = page.getByRole("region", { name: /^Layout 1: TP / });
+  await expect(details.locator(".priced-from li").first()).toBeVisible();
+  await expect(details.getByRole("link")).toHaveCount(0);
+  await expect(ranking(page).locator("thead")).not.toContainText("look closer");
+});
+
 test("a layout before the answer to the next question is said to be of the one before", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address({ layout: "2" })}`);
   await expect(page.locator("#layout-title")).toBeVisible();

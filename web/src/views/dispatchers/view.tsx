@@ -39,7 +39,7 @@ export function DispatchersView({ params }: ViewProps) {
       {!namesModel(params) && <p class="muted">The form holds an example. Compare answers it at once.</p>}
       {profiles.data?.length === 0 && <NoProfileHint />}
       {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
-      <AddressNote params={params} asks={request !== null} problem="its model or its layout is not a JSON object, or no axis is named" />
+      <AddressNote params={params} asks={request !== null} problem="its model, its layout or its network is not a JSON object, or no axis is named" />
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       <Waiting asked={asked} doing="Comparing dispatchers …" />
       {data !== null && <Answer request={data.request} answer={data.answer} isOld={asked.isOld} />}

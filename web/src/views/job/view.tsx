@@ -40,7 +40,7 @@ export function JobView({ params }: ViewProps) {
       {!namesModel(params) && <p class="muted">The form holds an example. Ask answers it within seconds.</p>}
       {profiles.data?.length === 0 && <NoProfileHint />}
       {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
-      <AddressNote params={params} asks={request !== null} problem="its model is not a JSON object" />
+      <AddressNote params={params} asks={request !== null} problem="its model or its network is not a JSON object" />
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       <Waiting asked={asked} doing="Looking for what to set, which takes some seconds …" />
       {data !== null && <Answer params={params} request={data.request} answer={data.answer} named={named.data} isOld={asked.isOld} />}

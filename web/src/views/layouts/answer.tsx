@@ -42,8 +42,10 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
   if (result === undefined) return null;
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
   const limit = answer.deviceMemoryBytes;
-  const linksOf = (row: Row): Links | null => linksOfLayer(row, { request, answer, imported, cluster });
   const chosen = chosenOf(rows, param);
+  // What hardware filled in is in no profile: neither its curves nor its other plans have it.
+  const source = answer.profileVersion > 0 && request.hardware === "" ? { profile: answer.profileName, version: answer.profileVersion } : null;
+  const linksOf: LinksOf | null = source === null ? null : (row) => linksOfLayer(row, { request, answer, imported, cluster });
   return (
     <div class={isOld ? "old-answer" : undefined} aria-busy={isOld}>
       <PricedFrom profile={answer.profileName} version={answer.profileVersion} hardware={request.hardware} />
@@ -59,8 +61,8 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
             <MemoryBars rows={rows.slice(0, mostBars)} limit={limit} />
             <StepBars rows={rows.slice(0, mostBars)} />
           </div>
-          {chosen !== null && <LayoutDetails row={chosen} source={{ profile: answer.profileName, version: answer.profileVersion }} limit={limit} plan={linksOf(chosen)?.closest ?? null} heading={heading} />}
-          <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={answer.profileVersion > 0 ? linksOf : null} />
+          {chosen !== null && <LayoutDetails row={chosen} source={source} limit={limit} plan={linksOf?.(chosen)?.closest ?? null} heading={heading} />}
+          <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={linksOf} />
         </>
       )}
     </div>

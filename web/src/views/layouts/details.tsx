@@ -10,8 +10,8 @@ import { memoryParts } from "./memory";
 
 interface Props {
   row: RankedLayout & { rank: number };
-  /** Version 0: of hardware that was only named. */
-  source: PricedWith;
+  /** null: hardware was named, which has no curves. */
+  source: PricedWith | null;
   /** Memory of a GPU; 0: not known. */
   limit: number;
   /** To the plan of its MoE layer, or what leads to it; null: it has none. */
@@ -31,7 +31,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         <dt>memory</dt>
         <dd>
           {text.bytes(row.memoryBytes)}
-          {limit > 0 && <> of the {source.version > 0 ? <a href={hrefOf("clusters", { profile: source.profile })}>{text.bytes(limit)} of a GPU</a> : `${text.bytes(limit)} of a GPU`}</>}
+          {limit > 0 && <> of the {source !== null ? <a href={hrefOf("clusters", { profile: source.profile })}>{text.bytes(limit)} of a GPU</a> : `${text.bytes(limit)} of a GPU`}</>}
           , on a rank of the pipeline's stage that needs most
         </dd>
         {memoryParts(row).map(({ name, class: part, bytes }) => [
@@ -50,7 +50,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         <dd>
           {row.costs.length === 0 ? "costs that links predict alone" : (
             <>
-              <CostList source={source.version > 0 ? source : null} costs={row.costs} />
+              <CostList source={source} costs={row.costs} />
               {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}
             </>
           )}

@@ -43,11 +43,11 @@ export function LayoutsView({ params }: ViewProps) {
   return (
     <>
       <Form params={params} named={named.data} profiles={profiles.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
-      {!namesModel(params) && <p class="muted">The form holds an example.</p>}
+      {!namesModel(params) && <p class="muted">The form holds an example. Rank layouts answers it within a second or two.</p>}
       {profiles.data?.length === 0 && <NoProfileHint />}
       {profiles.error !== null && profiles.data === null && <ErrorNote error={profiles.error} />}
       {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
-      <AddressNote params={params} asks={request !== null} problem="its model is not a JSON object" />
+      <AddressNote params={params} asks={request !== null} problem="its model or its network is not a JSON object" />
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       <div class="row ranking">
         <p class="muted" role="status">
