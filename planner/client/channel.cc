@@ -18,12 +18,17 @@ namespace {
 
 using Clock = std::chrono::system_clock;
 
+constexpr size_t kMostPemBytes = 1 << 20;
+
 StatusOr<std::string> ReadPem(const char* option, const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text(kMostPemBytes, '\0');
+  // A folder opens as a file does, and is an error of the read.
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
   // gRPC would not say what is wrong with it.
-  if (!file || text.find("-----BEGIN") == text.npos) return error::BadPem(option, path);
+  if (!file.is_open() || file.bad() || text.find("-----BEGIN") == text.npos) return error::BadPem(option, path);
   return text;
 }
 

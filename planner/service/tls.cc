@@ -36,11 +36,14 @@ Status Wrong(const char* option, const std::filesystem::path& path, std::string_
 StatusOr<std::string> ReadPem(const char* option, const std::filesystem::path& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file || text.empty()) {
+  std::string text(kMaxBytes + 1, '\0');
+  // A folder opens as a file does, and is an error of the read.
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad() || text.empty()) {
     return Wrong(option, path, errno != 0 ? std::strerror(errno) : "an empty file", "a PEM file that can be read");
   }
-  if (text.size() > kMaxBytes) return Wrong(option, path, StrCat(text.size(), " bytes"), "a PEM file of at most 1 MiB");
+  if (text.size() > kMaxBytes) return Wrong(option, path, "more than 1 MiB", "a PEM file of less");
   return text;
 }
 

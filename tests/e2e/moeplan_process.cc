@@ -134,7 +134,9 @@ Outcome RunMoeplan(const std::vector<std::string>& arguments, const std::map<std
 
 bool Alive(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  // A process that ends meanwhile makes reading an error, which the stream keeps to itself.
+  std::string text;
+  std::getline(file, text, '\0');
   const size_t end_of_name = text.rfind(')');
   return end_of_name != std::string::npos && text.size() > end_of_name + 2 && text[end_of_name + 2] != 'Z';
 }

@@ -6,6 +6,7 @@
 #include <httplib.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <mutex>
@@ -273,6 +274,15 @@ TEST_F(TlsTest, WrongFilesAreNamed) {
   TlsFiles files = Files();
   files.client_authority = File("names");
   EXPECT_THAT(error(files), testing::HasSubstr("--tls-client-ca: "));
+  // A folder, on either side, and what is no certificate by its length.
+  std::filesystem::create_directory(File("folder"));
+  EXPECT_THAT(error({.certificate = File("folder"), .key = File("server.key")}),
+              testing::AllOf(testing::HasSubstr("--tls-cert: "), testing::HasSubstr("found Is a directory")));
+  std::ofstream(File("long")) << std::string((1 << 20) + 1, 'x');
+  EXPECT_THAT(error({.certificate = File("long"), .key = File("server.key")}),
+              testing::HasSubstr("found more than 1 MiB, expected a PEM file of less"));
+  const auto client = client::PlannerClient::Connect({.address = "127.0.0.1:1", .tls_authority = File("folder")});
+  EXPECT_THAT(client, IsError(StatusCode::kInvalidInput, "found no PEM that can be read"));
 }
 
 }  // namespace
