@@ -29,7 +29,7 @@ constexpr double kUnexplainedDense = 1.037, kUnexplainedWithExperts = 1.103;
 // What it misses differently in two layouts of a model: 90 % of pairs of the same steps.
 constexpr double kUnexplainedBetweenDense = 1.031, kUnexplainedBetweenWithExperts = 1.057;
 
-// Steps that differ by less are told apart by nobody.
+// A warning of faster layers is for those that save at least a thousandth of the step.
 constexpr double kWorthALine = 1.001;
 
 // The profile on the cluster of the question's GPUs.

@@ -105,7 +105,7 @@ void Nesting::Nest(std::vector<int>& events) {
 
 std::unordered_map<int, int> Nesting::EvaluationsOf(std::vector<int> events) const {
   const auto& all = trace_.events;
-  // Of one microsecond the file's order is the right one.
+  // Events that begin in one microsecond stand in the order of the file.
   std::ranges::sort(events,
                     [&](int a, int b) { return std::pair(all[a].start_us, a) < std::pair(all[b].start_us, b); });
   std::unordered_map<int, int> evaluations;

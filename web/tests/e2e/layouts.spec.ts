@@ -59,7 +59,7 @@ test("layouts of hardware that was only named are ranked without a profile, and 
   await expect(ranking(page).locator("tbody tr").first()).toContainText(await stepOf(shared));
   await expect(page).toHaveURL(/network=/);
 
-  // What its step is priced from has no curves to lead to.
+  // Costs of hardware that was only named have no curves to lead to.
   await ranking(page).locator("tbody tr").first().getByRole("link", { name: /s$/ }).first().click();
   const details = page.getByRole("region", { name: /^Layout 1: TP / });
   await expect(details.locator(".priced-from li").first()).toBeVisible();

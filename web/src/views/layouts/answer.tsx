@@ -43,7 +43,7 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
   const limit = answer.deviceMemoryBytes;
   const chosen = chosenOf(rows, param);
-  // What hardware filled in is in no profile: neither its curves nor its other plans have it.
+  // A profile lacks the costs that hardware filled in, so it has neither their curves nor plans that need them.
   const source = answer.profileVersion > 0 && request.hardware === "" ? { profile: answer.profileName, version: answer.profileVersion } : null;
   const linksOf: LinksOf | null = source === null ? null : (row) => linksOfLayer(row, { request, answer, imported, cluster });
   return (

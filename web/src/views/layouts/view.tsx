@@ -43,7 +43,7 @@ export function LayoutsView({ params }: ViewProps) {
   return (
     <>
       <Form params={params} named={named.data} profiles={profiles.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
-      {!namesModel(params) && <p class="muted">The form holds an example. Rank layouts answers it within a second or two.</p>}
+      {!namesModel(params) && <p class="muted">The form holds an example, which Rank layouts answers.</p>}
       {profiles.data?.length === 0 && <NoProfileHint />}
       {profiles.error !== null && profiles.data === null && <ErrorNote error={profiles.error} />}
       {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
