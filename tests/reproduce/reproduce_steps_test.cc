@@ -193,8 +193,31 @@ TEST(ReproduceStepsTest, ReleasesShareAFactorThatTheOtherRowsTell) {
   EXPECT_NEAR(reproduced.rows(3).predicted_s(), 12, 1e-9);  // Of the system and precision.
   EXPECT_EQ(reproduced.rows(4).set(), "published-other");
   EXPECT_NEAR(reproduced.rows(4).predicted_s(), 12, 1e-9);
-  EXPECT_THAT(reproduced.rows(0).reason(), HasSubstr("of other rows of the same system, precision and release"));
-  EXPECT_THAT(reproduced.rows(3).reason(), HasSubstr("of other rows of the same system and precision"));
+  EXPECT_THAT(reproduced.rows(0).reason(), HasSubstr("of other rows of the same kind, system, precision and release"));
+  EXPECT_THAT(reproduced.rows(3).reason(), HasSubstr("of other rows of the same kind, system and precision"));
+}
+
+TEST(ReproduceStepsTest, WhatSoftwareDoesToExpertsSaysNothingOfDenseModels) {
+  Folder folder;
+  const std::string columns =
+      "release,model,moe,task,system,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,etp,dp,step_s\n";
+  const auto row = [](const std::string& model, const std::string& task, const std::string& step_s) {
+    const std::string moe = model == "LLAMA3_8B" ? "0" : "1", ep = moe == "1" ? "8" : "1";
+    return "1," + model + "," + moe + "," + task + ",DGX-H100,8,BF16,64,1,4096,0,1,1,1,1," + ep + ",,8," + step_s + "\n";
+  };
+  folder.Write("published_jobs.csv", columns + row("LLAMA3_8B", "pretrain", "10") + row("LLAMA3_8B", "pretrain", "12") +
+                                         row("Qwen3_30B_a3B", "pretrain", "99") + row("LLAMA3_8B", "lora", "1"));
+  const v1::ReproducedSteps reproduced = folder.Reproduce();
+  ASSERT_EQ(reproduced.rows_size(), 4);
+  EXPECT_NEAR(reproduced.rows(0).predicted_s(), 12, 1e-9);
+  EXPECT_NEAR(reproduced.rows(1).predicted_s(), 10, 1e-9);
+  EXPECT_EQ(reproduced.rows(2).set(), "published-moe-bf16");
+  ASSERT_TRUE(reproduced.rows(2).has_predicted_s()) << reproduced.rows(2).reason();
+  EXPECT_THAT(reproduced.rows(2).reason(), HasSubstr("factor 1: no other row of its kind and system"));
+  // Rows that are not judged take what all judged ones say.
+  const v1::ReproducedStep &dense = reproduced.rows(1), &experts = reproduced.rows(2), &other = reproduced.rows(3);
+  EXPECT_GT(experts.measured_s() / experts.predicted_s(), 12 / dense.unscaled_s());
+  EXPECT_NEAR(other.predicted_s() / other.unscaled_s(), 12 / dense.unscaled_s(), 1e-9);
 }
 
 TEST(ReproduceStepsTest, PipelineLayoutsOfMegatronAreRead) {

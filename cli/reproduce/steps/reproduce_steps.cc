@@ -149,15 +149,21 @@ void Compare(const std::vector<MeasuredStep>& steps, const MeasuredStep& step, v
 // Whether the row's speed may say how fast others are: that of LoRA, say, is another matter.
 bool IsJudged(const MeasuredStep& step) { return !step.set.ends_with("-other"); }
 
-// The median of measured / predicted over the other rows that are alike in the first `alike` of what makes a release.
-// Absent: there are none.
+// Whether software does to both what it does to one: products and attention, or exchanges and experts, too. Sets that
+// are not judged hold both kinds.
+bool IsOfOneKind(const MeasuredStep& one, const MeasuredStep& other) { return !IsJudged(one) || one.set == other.set; }
+
+// The median of measured / predicted over the other rows of its kind that are alike in the first `alike` of what makes
+// a release. Absent: there are none.
 std::optional<double> FactorOf(const std::vector<MeasuredStep>& steps, const std::vector<double>& ratios, size_t self,
                                size_t alike) {
+  const MeasuredStep& scaled = steps[self];
   std::vector<double> others;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (i == self || steps[i].release.size() != steps[self].release.size() || ratios[i] <= 0) continue;
-    if (IsJudged(steps[i]) && std::equal(steps[i].release.begin(), steps[i].release.begin() + static_cast<long>(alike),
-                                         steps[self].release.begin())) {
+    if (i == self || steps[i].release.size() != scaled.release.size() || ratios[i] <= 0) continue;
+    if (IsJudged(steps[i]) && IsOfOneKind(scaled, steps[i]) &&
+        std::equal(steps[i].release.begin(), steps[i].release.begin() + static_cast<long>(alike),
+                   scaled.release.begin())) {
       others.push_back(ratios[i]);
     }
   }
@@ -177,12 +183,12 @@ void ScaleByReleases(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps
     std::optional<double> factor;
     size_t alike = steps[i].release.size();
     for (; alike > 0 && !factor; --alike) factor = FactorOf(steps, ratios, i, alike);
+    row.set_unscaled_s(row.predicted_s());
     if (!factor) {
-      AddReason("factor 1: no other row of its system", row);
+      AddReason("factor 1: no other row of its kind and system", row);
       continue;
     }
-    row.set_unscaled_s(row.predicted_s());
-    AddReason(StrCat("factor ", BriefNumber(*factor), " of other rows of the same ", kAlike[alike + 1]), row);
+    AddReason(StrCat("factor ", BriefNumber(*factor), " of other rows of the same kind, ", kAlike[alike + 1]), row);
     row.set_predicted_s(*factor * row.predicted_s());
     row.set_low_s(*factor * row.low_s());
     row.set_high_s(*factor * row.high_s());
