@@ -63,6 +63,13 @@ StatusOr<Network> SourceOption::ReadNetwork() const {
   return network;
 }
 
+StatusOr<Profile> SourceOption::LoadProfileOfJob(const ModelConfig& model, int& gpus) const {
+  if (gpus == 0) gpus = planner::GpusOfHardware(hardware_);
+  ASSIGN_OR_RETURN(Profile profile, LoadProfileFor(model, gpus));
+  if (gpus == 0) gpus = Ranks(profile.cluster);
+  return profile;
+}
+
 StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpus) const {
   if (hardware_.empty()) return LoadProfile();
   if (gpus == 0 && !given()) {

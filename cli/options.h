@@ -40,6 +40,8 @@ class SourceOption {
   // The same; --hardware for so many GPUs (0: the profile's), whose figures stand in for every cost that the profile
   // does not have.
   StatusOr<Profile> LoadProfileFor(const ModelConfig& model, int gpus) const;
+  // The same, and where `gpus` is 0, sets it: to those of --hardware NAME:DxG, else to the profile's.
+  StatusOr<Profile> LoadProfileOfJob(const ModelConfig& model, int& gpus) const;
   // Answers a request that names no profile, from wherever the source is; no source need be given for a training graph
   // that has every time. `origin` (the file of the workload or graph) begins the errors about it; those about
   // another field of the request begin with the field.

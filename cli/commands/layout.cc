@@ -57,33 +57,38 @@ StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
   return request;
 }
 
-// "TP 8, EP 8, ESP 1, CP 2, PP 4, DP 16".
-std::string DegreesText(const Layout& layout) {
-  return StrCat("TP ", layout.tensor_parallel, ", EP ", layout.expert_parallel, ", ESP ",
-                layout.expert_sharding_parallel, ", CP ", layout.context_parallel, ", PP ", layout.pipeline_parallel,
-                ", DP ", layout.data_parallel);
-}
-
 std::string Number(const char* format, double value) {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
   return text;
 }
 
+// Prints a row for each layout, in 80 columns unless MoE layers run as something long. ESP has a column where some
+// layout shards experts.
 void PrintAnswer(const LayoutAnswer& answer) {
+  const auto any = [&](auto is) { return std::ranges::any_of(answer.layouts, is); };
+  const bool shards = any([](const RankedLayout& ranked) { return ranked.layout.expert_sharding_parallel > 1; });
   std::vector<std::vector<std::string>> rows = {
-      {"layout", "micro-batch", "step", "tokens/s", "MFU", "memory", "network", "bubble", "MoE layer"}};
+      {"TP", "EP", "CP", "PP", "DP", "micro", "step", "tokens/s", "MFU %", "GB", "MoE layer"}};
   for (const RankedLayout& ranked : answer.layouts) {
+    const Layout& layout = ranked.layout;
     const bool moe = ranked.moe_layer_s > 0;
     rows.push_back(
-        {DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
-         Number("%.3g", ranked.tokens_per_s), Percent(ranked.mfu), Number("%.1f GB", ranked.memory.total_bytes() / 1e9),
-         StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
-         Percent(ranked.pipeline_bubble),
+        {StrCat(layout.tensor_parallel), StrCat(layout.expert_parallel),
+         StrCat(layout.context_parallel, ranked.horizontal_contexts ? "h" : ""), StrCat(layout.pipeline_parallel),
+         StrCat(layout.data_parallel), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
+         Number("%.3g", ranked.tokens_per_s), ranked.mfu > 0 ? Number("%.1f", 100 * ranked.mfu) : "-",
+         Number("%.1f", ranked.memory.total_bytes() / 1e9),
          moe ? StrCat(ranked.lancet ? "LANCET over " : "", Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s))
              : ""});
   }
+  for (size_t i = 0; shards && i < rows.size(); ++i) {
+    rows[i].insert(rows[i].begin() + 2, i == 0 ? "ESP" : StrCat(answer.layouts[i - 1].layout.expert_sharding_parallel));
+  }
   std::fputs(Table(rows).c_str(), stdout);
+  if (any([](const RankedLayout& ranked) { return ranked.horizontal_contexts; })) {
+    std::printf("h: contexts lie across the ranks of the experts (horizontal)\n");
+  }
   std::printf("\n%d layouts and micro-batches, %d fit, %d priced\n", answer.enumerated, answer.fitting, answer.priced);
   PrintWarnings(answer.warnings);
 }
@@ -97,8 +102,8 @@ Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& an
 }
 
 Status Run(const LayoutCommandOptions& options) {
-  ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
-  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(request.model, request.gpus));
+  ASSIGN_OR_RETURN(LayoutRequest request, RequestOf(options));
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileOfJob(request.model, request.gpus));
   ASSIGN_OR_RETURN(LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
   if (options.lancet) RETURN_IF_ERROR(planner::TryLancet(request, profile, DefaultThreads(), answer));
   if (options.json) {
@@ -121,7 +126,7 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
   options->source.AddWithHardware(*command);
   command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships")
       ->required();
-  command->add_option("--gpus", request.gpus, "How many GPUs, in nodes such as the profile's")->required();
+  command->add_option("--gpus", request.gpus, "How many GPUs, in nodes such as the profile's (default: the source's)");
   command->add_option("--global-batch", request.global_batch, "Samples of a training step")->required();
   command->add_option("--sequence-length", request.sequence_length, "Tokens of a sample")->required();
   CLI::Option* const settings =

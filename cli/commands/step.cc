@@ -103,14 +103,16 @@ void PrintOverlap(const std::string& text, const Timeline& beside) {
 }
 
 Status Run(const StepCommandOptions& options) {
-  ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options, options.layout, "--layout", "layout"));
-  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
+  ASSIGN_OR_RETURN(StepQuestion question, QuestionOf(options, options.layout, "--layout", "layout"));
+  int& gpus = question.request.gpus;
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileOfJob(question.request.model, gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
-  v1::StepResult step = ToProto(answer, options.gpus);
+  v1::StepResult step = ToProto(answer, gpus);
   const std::string faster = planner::FasterLayers(question, answer, profile);
   if (!faster.empty()) step.add_warnings(faster);
   if (options.against) {
-    ASSIGN_OR_RETURN(const StepQuestion other, QuestionOf(options, *options.against, "--against", "against"));
+    ASSIGN_OR_RETURN(StepQuestion other, QuestionOf(options, *options.against, "--against", "against"));
+    other.request.gpus = gpus;
     const auto ratio = planner::CompareLayouts(question, other, profile);
     if (!ratio.ok()) return ratio.status().Within("--against");
     SetGain(*ratio, step);
@@ -153,7 +155,7 @@ void AddStep(CLI::App& app, Invocation& invocation) {
   options->source.AddWithHardware(*command);
   command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships")
       ->required();
-  command->add_option("--gpus", options->gpus, "How many GPUs, in nodes such as the profile's")->required();
+  command->add_option("--gpus", options->gpus, "How many GPUs, in nodes such as the profile's (default: the source's)");
   command->add_option("--global-batch", options->global_batch, "Samples of a training step")->required();
   command->add_option("--sequence-length", options->sequence_length, "Tokens of a sample")->required();
   command

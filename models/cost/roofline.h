@@ -16,7 +16,8 @@ struct Roofline {
   double bytes_per_s = 0;                                                // Above 0.
   double processors = 1;                                                 // At least 1.
   double attention_flops_per_s = 0, attention_gradient_flops_per_s = 0;  // Computed ones, above 0.
-  double fp8_speedup = 0, fp4_speedup = 0;  // How many times as fast products of these are; 0: there are none.
+  // How many times as fast as in BF16 products of converted operands are; 0: there are none.
+  double fp8_speedup = 0, mxfp8_speedup = 0, fp4_speedup = 0;
   // 90 % of kernels take time × [1 / ratio, ratio].
   double error_ratio = 1;
 

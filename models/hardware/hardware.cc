@@ -21,6 +21,7 @@ constexpr int kBf16 = 2;
 constexpr HardwareFigure kFigures[] = {
     {"peakFlopsPerS", &Hardware::peak_flops_per_s},
     {"fp8Speedup", &Hardware::fp8_speedup},
+    {"mxfp8Speedup", &Hardware::mxfp8_speedup},
     {"fp4Speedup", &Hardware::fp4_speedup},
     {"memoryBytes", &Hardware::memory_bytes},
     {"memoryBytesPerS", &Hardware::memory_bytes_per_s},
@@ -129,6 +130,7 @@ class ProfileMaker {
                                  .attention_flops_per_s = peak * hardware_.attention_share.value,
                                  .attention_gradient_flops_per_s = peak * hardware_.attention_gradient_share.value,
                                  .fp8_speedup = hardware_.fp8_speedup.value,
+                                 .mxfp8_speedup = hardware_.mxfp8_speedup.value,
                                  .fp4_speedup = hardware_.fp4_speedup.value,
                                  .error_ratio = hardware_.kernel_error_ratio.value};
     AddKernels(model);
@@ -153,8 +155,8 @@ class ProfileMaker {
     }
     AddMoved(Kernel::kDeviceCopy, 2);
     if (const double host_s = hardware_.host_launch_s.value; host_s > 0) {
-      profile_.kernels.push_back({{.kernel = Kernel::kHostLaunch},
-                                  WithError(AlphaBeta{0, host_s}, hardware_.kernel_error_ratio.value)});
+      profile_.kernels.push_back(
+          {{.kernel = Kernel::kHostLaunch}, WithError(AlphaBeta{0, host_s}, hardware_.kernel_error_ratio.value)});
     }
     if (model.experts == 0) return;
     AddMoved(Kernel::kPermute, PermutePasses(model.top_k), kPermuteLaunches);

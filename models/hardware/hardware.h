@@ -25,8 +25,9 @@ struct Hardware {
   std::string name;         // As --hardware takes it.
   std::string title;        // For people.
   int gpus_per_domain = 1;  // That one NVLink domain, or one host, joins.
-  // Of one GPU: dense BF16 products, and how many times as fast FP8 and FP4 are (0: there are none).
-  Figure peak_flops_per_s, fp8_speedup, fp4_speedup;
+  // Of one GPU: dense BF16 products, and how many times as fast those of operands in FP8, MXFP8 and NVFP4 are,
+  // conversion left out (0: there are none).
+  Figure peak_flops_per_s, fp8_speedup, mxfp8_speedup, fp4_speedup;
   Figure memory_bytes, memory_bytes_per_s, processors;
   Figure sustained_share;                            // Of the peak, of long products.
   Figure attention_share, attention_gradient_share;  // Of the peak, of the flops that a causal mask leaves.

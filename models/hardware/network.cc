@@ -77,6 +77,10 @@ Status ValidateNetwork(const Network& network, std::string_view path) {
                                ", expected a whole number of at least 1, or 0 for all"));
   }
   RETURN_IF_ERROR(Within(path, "oversubscription", network.oversubscription, 1, kMostRatio));
+  if (network.oversubscription > 1 && network.nodes_per_leaf == 0) {
+    return InvalidInput(StrCat(path, path.empty() ? "" : ".", "oversubscription: found ", network.oversubscription,
+                               " without nodesPerLeaf, expected both: a switch that joins all domains has no uplinks"));
+  }
   return Within(path, "bytesPerS", network.bytes_per_s.value_or(kLeastRate), kLeastRate, kMostRate);
 }
 

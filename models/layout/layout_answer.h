@@ -36,6 +36,9 @@ struct LayoutRequest {
   AttentionKernel attention = AttentionKernel::kFlash;
   ContextExchange context_exchange = ContextExchange::kKeysValues;
   int recompute_layers = 0;  // With full recomputation: of each virtual stage, the first so many; 0: all.
+  // With full recomputation of all: so many layers of a virtual stage in a row keep one input and are computed again
+  // together.
+  int recompute_chunk = 1;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   Transport transport = Transport::kNccl;
   // Experts' exchanges of a micro-batch run beside the compute of another, which goes the other way; and whether

@@ -96,7 +96,7 @@ std::string KeyOf(const StepQuestion& question) {
   for (const int number :
        {layout.tensor_parallel, layout.expert_parallel, layout.context_parallel, layout.pipeline_parallel,
         question.micro_batch, request.virtual_stages, static_cast<int>(request.recompute), request.recompute_layers,
-        static_cast<int>(request.dispatcher), static_cast<int>(request.overlaps_experts),
+        request.recompute_chunk, static_cast<int>(request.dispatcher), static_cast<int>(request.overlaps_experts),
         static_cast<int>(request.delays_weight_gradients)}) {
     key += StrCat(number, " ");
   }
@@ -370,6 +370,7 @@ class Adviser {
     one.request.recompute_modules = {};
     one.request.recompute_layers = 0;
     if (live.recompute) Taken(one);
+    one.request.recompute_chunk = 1;
     for (int again = 1; live.recompute_layers && again < LayersOfLargestStage(mine); ++again) {
       one.request.recompute_layers = again;
       Taken(one);

@@ -15,8 +15,9 @@ namespace {
 std::string RecomputeText(const LayoutRequest& request) {
   if (request.recompute == Recompute::kNone) return "nothing computed again";
   if (request.recompute == Recompute::kFull) {
-    return request.recompute_layers > 0 ? StrCat("recompute FULL of ", request.recompute_layers, " layers")
-                                        : "recompute FULL";
+    if (request.recompute_layers > 0) return StrCat("recompute FULL of ", request.recompute_layers, " layers");
+    return request.recompute_chunk > 1 ? StrCat("recompute FULL, ", request.recompute_chunk, " layers at a time")
+                                       : "recompute FULL";
   }
   std::string modules;
   for (int i = 0; i < kRecomputeModules; ++i) {
@@ -93,6 +94,7 @@ std::vector<Knob> KnobsOf(const ModelConfig& model) {
                      to.request.recompute = from.request.recompute;
                      to.request.recompute_modules = from.request.recompute_modules;
                      to.request.recompute_layers = from.request.recompute_layers;
+                     to.request.recompute_chunk = from.request.recompute_chunk;
                    }});
   return knobs;
 }
@@ -119,6 +121,7 @@ StepQuestion Halved(const StepQuestion& question) {
   halved.request.recompute = Recompute::kNone;
   halved.request.recompute_modules = {};
   halved.request.recompute_layers = 0;
+  halved.request.recompute_chunk = 1;
   return halved;
 }
 

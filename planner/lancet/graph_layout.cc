@@ -42,6 +42,7 @@ StatusOr<ModelGraphOptions> GraphOptionsOf(const StepQuestion& question) {
   options.recompute = request.recompute;
   options.recompute_modules = request.recompute_modules;
   options.recompute_layers = request.recompute_layers;
+  options.recompute_chunk = request.recompute_chunk;
   options.attention = request.attention;
   options.next_tokens = request.next_tokens;
   options.horizontal_contexts = question.horizontal_contexts;

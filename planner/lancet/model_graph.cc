@@ -55,6 +55,7 @@ LayoutRequest RequestOf(const ModelConfig& model, const ModelGraphOptions& optio
   request.recompute = options.recompute;
   request.recompute_modules = options.recompute_modules;
   request.recompute_layers = options.recompute_layers;
+  request.recompute_chunk = options.recompute_chunk;
   request.attention = options.attention;
   request.next_tokens = options.next_tokens;
   request.context_exchange = options.context_exchange;

@@ -84,8 +84,9 @@ struct ModelGraphOptions {
   std::vector<int> stages;   // Layers of each virtual stage, in pipeline order; empty: as even as possible.
   std::optional<int> stage;  // Virtual stage whose graph it is, from 0; absent: where a micro-batch's way is longest.
   Recompute recompute = Recompute::kNone;
-  RecomputeModules recompute_modules;  // As LayoutRequest has them, and the next three.
+  RecomputeModules recompute_modules;  // As LayoutRequest has them, and the next four.
   int recompute_layers = 0;
+  int recompute_chunk = 1;
   AttentionKernel attention = AttentionKernel::kFlash;
   int next_tokens = 0;
   // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).

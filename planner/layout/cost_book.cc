@@ -9,6 +9,7 @@
 #include "models/cost/send.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
+#include "planner/layout/precision.h"
 
 namespace moeplan::planner {
 namespace {
@@ -189,19 +190,16 @@ double CostBook::LinearS(Kernel product, const LinearWork& work) {
 }
 
 double CostBook::AssumedSpeedup() const {
-  const double known = !profile_.roofline                ? 0
-                       : precision_ == Precision::kNvfp4 ? profile_.roofline->fp4_speedup
-                                                         : profile_.roofline->fp8_speedup;
+  const double known = profile_.roofline ? SpeedupOf(*profile_.roofline, precision_) : 0;
   return known > 0 ? known : kUsualSpeedup;
 }
 
 double CostBook::LowPrecisionS(Kernel product, const LinearWork& work) {
-  // What is new to this product is read in BF16 and written in one byte, and once more transposed.
-  constexpr double kConverted = 2 + 2 * kLowBytes;
+  // The products after it read the same converted operands.
   const double converted = product == Kernel::kLinear
                                ? work.rows * work.in_features
                                : (product == Kernel::kLinearInputGradient ? work.rows * work.out_features : 0);
-  const double convert_s = MovedS(Kernel::kActivation, kConverted * converted, /*launches=*/1);
+  const double convert_s = MovedS(Kernel::kActivation, ConvertedBytes(precision_) * converted, /*launches=*/1);
   asked_.insert(LowKey());
   double lent = 1;
   if (lean_ && lean_->key == CostKey(LowKey())) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/text.h"
+#include "planner/layout/precision.h"
 
 namespace moeplan::planner {
 namespace {
@@ -136,6 +137,14 @@ Status CheckKept(const LayoutRequest& request) {
   if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
     return OutOfRange("recomputeLayers", request.recompute_layers, 0, request.model.layers());
   }
+  const int most_together = std::max(1, request.model.layers());
+  if (request.recompute_chunk < 1 || request.recompute_chunk > most_together) {
+    return OutOfRange("recomputeChunk", request.recompute_chunk, 1, most_together);
+  }
+  if (request.recompute_chunk > 1 && (request.recompute != Recompute::kFull || request.recompute_layers > 0)) {
+    return InvalidInput(StrCat("recomputeChunk: found ", request.recompute_chunk,
+                               ", expected 1 but with recompute FULL of all layers (recomputeLayers 0)"));
+  }
   if (request.next_tokens < 0 || request.next_tokens > kMostNextTokens) {
     return OutOfRange("mtpLayers", request.next_tokens, 0, kMostNextTokens);
   }
@@ -173,10 +182,13 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
 
 Status CheckPrecision(const LayoutRequest& request, const Profile& profile) {
   if (request.precision == Precision::kBf16 || !profile.roofline) return OkStatus();
-  const bool fp4 = request.precision == Precision::kNvfp4;
-  if ((fp4 ? profile.roofline->fp4_speedup : profile.roofline->fp8_speedup) > 0) return OkStatus();
-  return InvalidInput(StrCat("layout.precision: found ", fp4 ? "NVFP4" : "FP8 or MXFP8", ", expected ",
-                             fp4 ? "BF16 or FP8" : "BF16", ": the hardware has no such products"));
+  if (SpeedupOf(*profile.roofline, request.precision) > 0) return OkStatus();
+  std::string had;
+  for (const Precision precision : kPrecisions) {
+    if (SpeedupOf(*profile.roofline, precision) > 0) had += StrCat(had.empty() ? "" : ", ", NameOf(precision));
+  }
+  return InvalidInput(StrCat("layout.precision: found ", NameOf(request.precision), ", expected one of ", had,
+                             ": the hardware has no such products"));
 }
 
 Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {

@@ -4,21 +4,15 @@
 
 #include "models/memory/weights.h"
 #include "models/step/kept_memory.h"
+#include "planner/layout/precision.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
 namespace {
 
-// What a linear layer keeps of an element that it reads in less than BF16: as its product does, with a scale for each
-// 32 (MXFP8) or 16 (NVFP4).
+// Returns what a linear layer keeps of an element that it reads in less than BF16, as its product does; 0 in BF16.
 double LinearInputBytes(const LayoutRequest& request) {
-  switch (request.precision) {
-    case Precision::kBf16: return 0;
-    case Precision::kFp8: return 1;
-    case Precision::kMxfp8: return 1 + 1.0 / 32;
-    case Precision::kNvfp4: return 0.5 + 1.0 / 16;
-  }
-  return 0;
+  return request.precision == Precision::kBf16 ? 0 : OperandBytes(request.precision);
 }
 
 Keeping KeepingOf(const LayoutRequest& request) {
@@ -49,11 +43,9 @@ class StageMemory {
     const Stage rest = {.layers = stage.layers - again.layers,
                         .moe_layers = stage.moe_layers - again.moe_layers,
                         .next_tokens = stage.next_tokens - again.next_tokens};
-    const Stage computed_again = {
-        .layers = again.layers, .moe_layers = again.moe_layers, .next_tokens = again.next_tokens};
     // Selective recomputation is of all layers.
     const Keeping usual = request_.recompute == Recompute::kFull ? all() : keeping_;
-    const double kept = KeptBytes(computed_again, keeping_) + KeptBytes(rest, usual);
+    const double kept = KeptBytes(InputsOf(again), keeping_) + KeptBytes(rest, usual);
     RankMemory memory = {
         .kept_bytes = on_their_way * kept,
         .logit_bytes = stage.predicts ? (1 + stage.next_tokens) * HeadBytes(model_, slice_) : 0,
@@ -68,6 +60,13 @@ class StageMemory {
  private:
   Keeping all() const {
     return {.stores_scores = keeping_.stores_scores, .linear_input_bytes = keeping_.linear_input_bytes};
+  }
+
+  // Layers that are computed again together keep what one does, its input.
+  static Stage InputsOf(const Stage::Again& again) {
+    return {.layers = again.inputs,
+            .moe_layers = std::min(again.inputs, again.moe_layers),
+            .next_tokens = again.next_tokens};
   }
 
   double KeptBytes(const Stage& stage, const Keeping& keeping) const {
@@ -117,8 +116,9 @@ class StageMemory {
     const double moe = stage.moe_layers > 0 ? MoeBytes(all()) - MoeBytes(keeping_) : 0;
     const double dense =
         stage.dense_layers() > 0 ? DenseKeptBytes(model_, slice_, all()) - DenseKeptBytes(model_, slice_, keeping_) : 0;
-    const double again =
-        AttentionKeptBytes(model_, slice_, all()) - AttentionKeptBytes(model_, slice_, keeping_) + std::max(moe, dense);
+    const double attention = AttentionKeptBytes(model_, slice_, all()),
+                 kept = AttentionKeptBytes(model_, slice_, keeping_);
+    const double again = std::max(1, stage.again.together) * (attention + std::max(moe, dense)) - kept;
     const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(all())) : 0;
     const bool gathers = slice_.sequence_parallel && slice_.tensor_parallel > 1;
     const double row_bytes = slice_.tokens * model_.model_dim * slice_.bytes_per_element;

@@ -5,6 +5,7 @@
 
 #include "models/check.h"
 #include "models/cost/operation.h"
+#include "planner/layout/precision.h"
 
 namespace moeplan::planner {
 namespace {
@@ -62,6 +63,8 @@ std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline) {
     // Megatron counts them by virtual stage (recompute_num_layers).
     const int again = AgainOf(request, layers[i]);
     stage.again.layers += again;
+    stage.again.inputs += (again + request.recompute_chunk - 1) / request.recompute_chunk;
+    stage.again.together = std::max(stage.again.together, std::min(again, request.recompute_chunk));
     stage.again.moe_layers += CountIn(model.moe_layer, first, again);
     stage.again.windowed_layers += CountIn(model.windowed_layer, first, again);
     first += layers[i];
@@ -122,13 +125,7 @@ HeadExchangeBytes HeadExchangeBytesOf(const ModelConfig& model, const RankSlice&
 }
 
 double GatheredShare(const LayoutRequest& request) {
-  switch (request.precision) {
-    case Precision::kBf16: return 1;
-    case Precision::kFp8: return 1.0 / request.bytes_per_element;
-    case Precision::kMxfp8: return (1 + 1.0 / 32) / request.bytes_per_element;
-    case Precision::kNvfp4: return (0.5 + 1.0 / 16) / request.bytes_per_element;
-  }
-  return 1;
+  return request.precision == Precision::kBf16 ? 1 : OperandBytes(request.precision) / request.bytes_per_element;
 }
 
 double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int next_tokens) {

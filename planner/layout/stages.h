@@ -21,6 +21,8 @@ struct Stage {
   // Full recomputation computes so many of them again.
   struct Again {
     int layers = 0, moe_layers = 0, windowed_layers = 0, next_tokens = 0;
+    int inputs = 0;    // Kept for those of `layers`: one for each that are computed again together.
+    int together = 0;  // The most that are.
 
     friend bool operator==(const Again&, const Again&) = default;
   } again;

@@ -39,6 +39,8 @@ std::span<const LayoutField> LayoutFields() {
       {"overlapSharedExperts", true, "shared experts beside the exchange of the others",
        "given.shared_hidden_dim != None"},
       {"recomputeLayers", 0, "layers of each virtual stage that are computed again", "recompute == 'FULL'"},
+      {"recomputeChunk", 1, "layers that keep one input and are computed again together",
+       "recompute == 'FULL' and recomputeLayers == 0"},
       {"overlapTensorParallel", false, "exchanges of tensor parallelism beside products"},
       {"mtpLayers", 0, "layers that predict further tokens"},
       {"expertImbalance", 0, "rows of the busiest rank"},

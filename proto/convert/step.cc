@@ -59,6 +59,7 @@ v1::StepLayout FromRow(const v1::RankedLayout& row, bool says_contexts) {
   layout.set_delay_weight_gradients(row.delay_weight_gradients());
   layout.set_precision(row.precision());
   layout.set_recompute_layers(row.recompute_layers());
+  if (row.has_recompute_chunk()) layout.set_recompute_chunk(row.recompute_chunk());
   layout.set_overlap_tensor_parallel(row.overlap_tensor_parallel());
   layout.set_mtp_layers(row.mtp_layers());
   *layout.mutable_recompute_modules() = row.recompute_modules();
@@ -125,6 +126,7 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   request.capacity_factor = factor == 0 ? imbalance : factor;
   request.dropless = factor == 0;
   request.recompute_layers = message.recompute_layers();
+  request.recompute_chunk = message.has_recompute_chunk() ? message.recompute_chunk() : 1;
   request.overlaps_tensor = message.overlap_tensor_parallel();
   request.recompute_modules = {};
   for (int i = 0; i < message.recompute_modules_size(); ++i) {
@@ -219,6 +221,7 @@ void SetRequest(const LayoutRequest& request, Message& message) {
   message.mutable_stages()->Assign(request.stages.begin(), request.stages.end());
   message.set_precision(EnumToProto<v1::Precision::Kind>(request.precision));
   message.set_recompute_layers(request.recompute_layers);
+  message.set_recompute_chunk(request.recompute_chunk);
   message.set_overlap_tensor_parallel(request.overlaps_tensor);
   for (int i = 0; i < kRecomputeModules; ++i) {
     const auto module = static_cast<RecomputeModule>(i);

@@ -136,7 +136,8 @@ TEST(StepVariantsTest, OnlyTheFirstLayersOfEachStageAreComputedAgain) {
   request.model.window = 8;
   request.model.windowed_layer = {true, false, false, false, false, true, true, true};
   // Two layers in each of four; the first of the first and of the third go to one rank.
-  EXPECT_EQ(StagesOf(request, 2)[0].again, (Stage::Again{.layers = 2, .moe_layers = 1, .windowed_layers = 1}));
+  EXPECT_EQ(StagesOf(request, 2)[0].again,
+            (Stage::Again{.layers = 2, .moe_layers = 1, .windowed_layers = 1, .inputs = 2, .together = 1}));
   request.virtual_stages = 1;
   request.model = DenseRequest().model;
   request.recompute = Recompute::kNone;
@@ -147,6 +148,40 @@ TEST(StepVariantsTest, OnlyTheFirstLayersOfEachStageAreComputedAgain) {
   request.recompute_layers = 5;
   EXPECT_THAT(PriceLayout(QuestionOf(request, {}), profile).status().message(),
               HasSubstr("recomputeLayers: found 5, expected a whole number of 0 to 4"));
+}
+
+// Uniform recomputation in chunks takes as long as layer by layer. It keeps an input for each chunk, and all of the
+// chunk that is on its way back.
+TEST(StepVariantsTest, LayersThatAreComputedAgainTogetherKeepOneInput) {
+  const Profile profile = ProfileOfTheWholeStep();
+  LayoutRequest request = DenseRequest();
+  request.recompute = Recompute::kFull;
+  const auto step = [&](int chunk) {
+    request.recompute_chunk = chunk;
+    return Priced(request, {}, profile);
+  };
+  const StepAnswer one = step(1);
+  const double input = one.layout.memory.kept_bytes / 4, layer = one.layout.memory.running_bytes + input;
+  for (const auto& [chunk, inputs] : {std::pair(2, 2), {3, 2}, {4, 1}}) {
+    const StepAnswer some = step(chunk);
+    EXPECT_EQ(some.layout.step_time_s, one.layout.step_time_s);
+    EXPECT_NEAR(some.layout.memory.kept_bytes, inputs * input, 1e-6) << chunk;
+    EXPECT_NEAR(some.layout.memory.running_bytes, chunk * layer - input, 1e-6 * layer) << chunk;
+  }
+  // Chunks do not reach over virtual stages.
+  request.virtual_stages = 2;
+  EXPECT_EQ(StagesOf(request, 2)[0].again, (Stage::Again{.layers = 2, .inputs = 2, .together = 1}));
+  request.virtual_stages = 1;
+  EXPECT_EQ(StagesOf(request, 2)[0].again, (Stage::Again{.layers = 2, .inputs = 1, .together = 2}));
+  const auto refusal = [&] { return PriceLayout(QuestionOf(request, {}), profile).status().message(); };
+  for (const int chunk : {0, 5}) {
+    request.recompute_chunk = chunk;
+    EXPECT_THAT(refusal(), HasSubstr(StrCat("recomputeChunk: found ", chunk, ", expected a whole number of 1 to 4")));
+  }
+  request.recompute_chunk = 2, request.recompute_layers = 1;
+  EXPECT_THAT(refusal(), HasSubstr("recomputeChunk: found 2, expected 1 but with recompute FULL of all layers"));
+  request.recompute_layers = 0, request.recompute = Recompute::kNone;
+  EXPECT_THAT(refusal(), HasSubstr("recomputeChunk: found 2, expected 1 but with recompute FULL of all layers"));
 }
 
 // By the parts' own times: a profile of products, scores and, at 1 s a byte, norms and activations.

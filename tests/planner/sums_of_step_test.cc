@@ -35,6 +35,7 @@ StepQuestion QuestionFor(const ModelGraphOptions& options) {
   request.recompute = options.recompute;
   request.recompute_modules = options.recompute_modules;
   request.recompute_layers = options.recompute_layers;
+  request.recompute_chunk = options.recompute_chunk;
   request.attention = options.attention;
   request.next_tokens = options.next_tokens;
   request.context_exchange = options.context_exchange;
@@ -112,7 +113,7 @@ void ExpectSumsOfStep(const ModelGraphOptions& options) {
     };
     const auto again = [&](const Instruction& one) { return of_experts(one) && names(one, {".recomputed"}); };
     ModelGraphOptions once = options;
-    once.recompute = Recompute::kNone, once.recompute_modules = {}, once.recompute_layers = 0;
+    once.recompute = Recompute::kNone, once.recompute_modules = {}, once.recompute_layers = 0, once.recompute_chunk = 1;
     const StepAnswer kept = StepOf(once);
     const StepPartTime &part = *planner::Find(step, "moeLayers"), &of_kept = *planner::Find(kept, "moeLayers");
     EXPECT_NEAR(SumS(graph, Pass::kForward, of_experts), part.forward_s, 1e-9 * part.forward_s);
@@ -160,6 +161,7 @@ std::vector<ChangedOptions> RecomputedCases() {
   return {
       {"layers", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull; }},
       {"three of each", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull, o.recompute_layers = 3; }},
+      {"two at a time", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull, o.recompute_chunk = 2; }},
       {"scores", select({})},
       {"norms", select({kLayerNorm})},
       {"networks", select({kMlp})},

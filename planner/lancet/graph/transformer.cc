@@ -42,6 +42,7 @@ class Builder {
     std::string memory;  // What the encoder gives.
     std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding")
                                : Received(/*passes_on=*/!run.predicts);
+    std::optional<Checkpoint> chunk;  // Layers that are computed again together.
     for (int i = run.first; i < run.first + run.count; ++i) {
       if (i > 0 && i == model_.encoder_layers) {
         memory = Norm("encoder_norm", x);
@@ -49,8 +50,13 @@ class Builder {
       }
       const std::string name = StrCat("layer", i, ".");
       tape_.StartPart(name);
-      x = Layer(name, KindOf(i), IsRecomputed(i - run.first), x, memory);
+      if ((i - run.first) % request_.recompute_chunk == 0) {
+        chunk.reset();
+        chunk.emplace(*this, IsRecomputed(i - run.first));
+      }
+      x = Layer(name, KindOf(i), x, memory);
     }
+    chunk.reset();
     if (!run.predicts) {
       PassOn(x, /*receives=*/!run.embeds);
       return tape_.Finish();
@@ -260,9 +266,8 @@ class Builder {
     return request_.recompute_layers == 0 || i < request_.recompute_layers;
   }
 
-  std::string Layer(const std::string& name, const LayerKind& kind, bool is_recomputed, const std::string& x,
+  std::string Layer(const std::string& name, const LayerKind& kind, const std::string& x,
                     const std::string& memory = "") {
-    const Checkpoint layer(*this, is_recomputed);
     std::string y = Attention(name, Norm(name + "norm1", x), kind);
     y = Sum(name + "add1", {x, y});
     if (!memory.empty()) {
@@ -298,7 +303,8 @@ class Builder {
       const std::string joined =
           Linears(name + "join", AllRows(name + "join_in", pair, RowsOf::kLayer, kJoinedWidth), join.linears);
       x = Summed(name + "join_sum", joined, RowsOf::kLayer);
-      x = Layer(name, kind, IsRecomputed(i), x);
+      const Checkpoint layer(*this, IsRecomputed(i));
+      x = Layer(name, kind, x);
       Predict(name, x, i == 0 ? "" : "next1.head");
     }
   }

@@ -27,6 +27,12 @@ StatusOr<ModelConfig> ModelOf(const Request& request) {
   return moeplan::error::Mismatch("model", "nothing", "an object, or modelName");
 }
 
+// How many GPUs the request names, else all of its hardware NAME:DxG; 0: as many as its profile has.
+template <typename Request>
+int GpusOf(const Request& request) {
+  return request.gpus() != 0 ? request.gpus() : planner::GpusOfHardware(request.hardware());
+}
+
 // The hardware of the request, joined by its network.
 template <typename Request>
 StatusOr<Profile> HardwareFor(const Request& request, const ModelConfig& model, int gpus) {

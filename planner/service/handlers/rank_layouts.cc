@@ -23,7 +23,7 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
     return moeplan::error::Mismatch("top", StrCat(request.top()),
                                     StrCat("1 to ", most, request.lancet() ? " with lancet" : ""));
   }
-  LayoutRequest asked = {.gpus = request.gpus(),
+  LayoutRequest asked = {.gpus = GpusOf(request),
                          .global_batch = request.global_batch(),
                          .sequence_length = request.sequence_length(),
                          .zero_stage = request.has_zero_stage() ? request.zero_stage() : kUsualZeroStage,
@@ -46,8 +46,9 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
 
 StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, const v1::RankLayoutsRequest& request,
                                               std::stop_token cancelled) {
-  ASSIGN_OR_RETURN(const LayoutRequest asked, RequestOf(request));
-  ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment.store, request, asked.model, request.gpus()));
+  ASSIGN_OR_RETURN(LayoutRequest asked, RequestOf(request));
+  ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment.store, request, asked.model, asked.gpus));
+  if (asked.gpus == 0) asked.gpus = Ranks(profile.cluster);
   ASSIGN_OR_RETURN(LayoutAnswer answer, planner::RankLayouts(asked, profile, {.cancelled = cancelled}));
   if (request.lancet()) {
     RETURN_IF_ERROR(planner::TryLancet(asked, profile, /*threads=*/1, answer, std::move(cancelled)));

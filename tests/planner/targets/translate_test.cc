@@ -71,6 +71,25 @@ TEST(TranslateTest, AllLayersAreComputedAgainWhereNoneAreCounted) {
   EXPECT_EQ(two.settings.at("model.recompute_num_layers"), 2);
 }
 
+TEST(TranslateTest, LayersAreComputedAgainOneByOneOrInChunks) {
+  for (const auto& [name, prefix] : {std::pair("bridge", "model."), {"megatron", ""}}) {
+    SCOPED_TRACE(name);
+    const auto target = TargetOf(name, "");
+    ASSERT_TRUE(target.ok()) << target.status().message();
+    const std::string method = StrCat(prefix, "recompute_method"), layers = StrCat(prefix, "recompute_num_layers");
+    for (const int chunk : {1, 4}) {
+      const ExportedLayout exported = ExportLayout(*target, {{"recompute", "FULL"}, {"recomputeChunk", chunk}}, {});
+      EXPECT_TRUE(exported.not_expressible.empty());
+      EXPECT_EQ(exported.settings.at(method), "uniform");
+      EXPECT_EQ(exported.settings.at(layers), chunk);
+      const Json back = CheckSettings(*target, exported.settings, {}).layout;
+      EXPECT_EQ(back.value("recompute", ""), "FULL");
+      EXPECT_EQ(back.value("recomputeChunk", 1), chunk);
+      EXPECT_EQ(back.value("recomputeLayers", 0), 0);
+    }
+  }
+}
+
 // How contexts exchange says nothing where there is one, and so on.
 TEST(TranslateTest, WhatSaysNothingIsNotMissed) {
   const Json layout = {{"expertParallel", 1},       {"contextExchange", "ALL_TO_ALL"},

@@ -9,7 +9,7 @@ import { hrefOf, type Params } from "../../route";
 const defaults: Partial<Record<keyof StepLayout, unknown>> = {
   tensorParallel: 1, expertParallel: 1, expertShardingParallel: 1, contextParallel: 1, pipelineParallel: 1, microBatch: 1, virtualStages: 1,
   recompute: "NONE", zeroStage: 1, attention: "FLASH", contextExchange: "KEYS_VALUES", overlapExpertParallel: false,
-  delayWeightGradients: false, precision: "BF16", capacityFactor: 0, overlapGradients: true, recomputeLayers: 0,
+  delayWeightGradients: false, precision: "BF16", capacityFactor: 0, overlapGradients: true, recomputeLayers: 0, recomputeChunk: 1,
   overlapTensorParallel: false, mtpLayers: 0, expertImbalance: 0, gradientPrecision: "FP32",
 };
 
