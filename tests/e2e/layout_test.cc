@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 const std::string kProfile = std::string(MOEPLAN_EXAMPLES) + "/profile-8x8.json";
@@ -51,6 +53,21 @@ TEST(LayoutCommandTest, AnswersForAThousandGpus) {
     EXPECT_GE(one.at("networkScale"), 1);
   }
   EXPECT_EQ(outcome.out, RunMoeplan(Command(kProfile, {"--zero", "1", "--top", "4"})).out);
+}
+
+TEST(LayoutCommandTest, RankingsFitIntoEightyColumns) {
+  const std::vector<std::string> question = {
+      "layout", "--hardware",        "h100-sxm:8x8", "--model", "qwen3-30b-a3b", "--global-batch",
+      "512",    "--sequence-length", "4096",         "--top",   "40"};
+  const Outcome outcome = RunMoeplan(question);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("TP  EP"));
+  EXPECT_THAT(outcome.out, HasSubstr("MoE layer\n"));
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  std::vector<std::string> said = question;
+  said.insert(said.end(), {"--gpus", "64"});
+  EXPECT_EQ(RunMoeplan(said).out, outcome.out) << "The hardware has as many GPUs.";
 }
 
 // `moeplan step` of each row as it stands.
@@ -235,14 +252,20 @@ TEST(LayoutCommandTest, StepsReadHowTheyRunFromARowAsFromALayout) {
     return RunMoeplan({"step", "--hardware", "h200-sxm", "--model", "deepseek-v3", "--gpus", "256", "--global-batch",
                        "2048", "--sequence-length", "4096", "--layout", layout, "--json"});
   };
-  const std::string settings = R"("recompute": "FULL", "recomputeLayers": 2, "mtpLayers": 1,
-                                  "overlapTensorParallel": true, "zeroStage": 1})";
-  const Outcome row =
-      step(R"({"layout": {"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8}, )" + settings);
-  const Outcome layout = step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8, )" + settings);
-  EXPECT_EQ(Json::parse(row.out).at("stepTimeS"), Json::parse(layout.out).at("stepTimeS")) << row.err << layout.err;
-  const Outcome plain = step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8})");
-  EXPECT_NE(Json::parse(plain.out).at("stepTimeS"), Json::parse(layout.out).at("stepTimeS"));
+  const Json plain =
+      Json::parse(step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8})").out);
+  for (const std::string changes : {R"("recomputeLayers": 2)", R"("recomputeChunk": 4)"}) {
+    const std::string settings =
+        R"("recompute": "FULL", "mtpLayers": 1, "overlapTensorParallel": true, "zeroStage": 1, )" + changes + "}";
+    const Outcome row =
+        step(R"({"layout": {"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8}, )" + settings);
+    const Outcome layout = step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8, )" + settings);
+    const Json answer = Json::parse(layout.out);
+    EXPECT_EQ(Json::parse(row.out).at("stepTimeS"), answer.at("stepTimeS")) << row.err << layout.err;
+    EXPECT_EQ(Json::parse(row.out).at("memory"), answer.at("memory"));
+    EXPECT_NE(plain.at("stepTimeS"), answer.at("stepTimeS"));
+    EXPECT_NE(plain.at("memory"), answer.at("memory"));
+  }
   // Dropless experts by the busiest rank.
   const std::string even = R"({"expertParallel": 64, "pipelineParallel": 4})";
   const Outcome busy = step(R"({"expertParallel": 64, "pipelineParallel": 4, "expertImbalance": 1.5})");

@@ -251,6 +251,8 @@ TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
               StartsWith("network: found it without hardware, expected hardware beside it"));
   EXPECT_THAT(Refused([](auto& one) { one.mutable_network()->set_oversubscription(0.5); }),
               StartsWith("network.oversubscription: found 0.5, expected a number from 1"));
+  EXPECT_THAT(Refused([](auto& one) { one.mutable_network()->set_oversubscription(4); }),
+              StartsWith("network.oversubscription: found 4 without nodesPerLeaf, expected both"));
   EXPECT_THAT(Refused([](auto& one) { one.mutable_network()->set_nodes_per_leaf(-2); }),
               StartsWith("network.nodesPerLeaf: found -2"));
   std::stop_source left;
@@ -354,6 +356,36 @@ TEST_F(JobQuestionsTest, AStepUnderLancetsPassesIsThatOfPriceLayout) {
 }
 
 // The hardware stands in for what a profile lacks.
+TEST_F(JobQuestionsTest, GpusAreThoseOfTheSourceWhereNoneAreNamed) {
+  Put(ExamplePutProfile("a"));
+  v1::StepRequest step;
+  step.set_model_name("mixtral-8x7b");
+  step.set_global_batch(64);
+  step.set_sequence_length(4096);
+  step.mutable_layout()->set_expert_parallel(8);
+  v1::RankLayoutsRequest rank;
+  rank.set_model_name("mixtral-8x7b");
+  rank.set_global_batch(64);
+  rank.set_sequence_length(4096);
+  rank.set_top(1);
+  const auto expect_sixteen = [&] {
+    const auto one = Step(environment(), step, {});
+    const auto ranked = RankLayouts(environment(), rank, {});
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+    EXPECT_NEAR(one->result().tokens_per_s() / one->result().tokens_per_s_per_gpu(), 16, 1e-9);
+    const v1::Layout& best = ranked->result().layouts(0).layout();
+    EXPECT_EQ(best.tensor_parallel() * best.context_parallel() * best.pipeline_parallel() * best.data_parallel(), 16);
+  };
+  step.set_hardware("h100-sxm:2x8"), rank.set_hardware("h100-sxm:2x8");
+  expect_sixteen();
+  step.clear_hardware(), rank.clear_hardware();
+  step.set_profile_name("two-nodes-of-eight"), rank.set_profile_name("two-nodes-of-eight");
+  expect_sixteen();
+  step.set_hardware("h100-sxm"), step.clear_profile_name();
+  EXPECT_THAT(Step(environment(), step, {}).status().message(), StartsWith("gpus: found 0"));
+}
+
 TEST_F(JobQuestionsTest, AProfileGoesBeforeTheHardware) {
   Put(ExamplePutProfile("a"));
   v1::StepRequest request;

@@ -393,7 +393,7 @@ TEST(CostBookTest, ProductsInLessThanBf16AreMeasuredOrAssumed) {
   };
   profile.kernels.push_back(Line(Kernel::kActivation, 0, 1e-12));
   add(2, 1e9);
-  const double bf16_s = CostBook(profile, 32, 2).LinearS(Kernel::kLinear, work), converted_s = 64 * 32 * 4 * 1e-12;
+  const double bf16_s = CostBook(profile, 32, 2).LinearS(Kernel::kLinear, work), converted_s = 64 * 32 * 5 * 1e-12;
   CostBook assumed(profile, 32, 2, {}, Precision::kFp8);
   EXPECT_NEAR(assumed.LinearS(Kernel::kLinear, work), bf16_s / 1.5 + converted_s, 1e-12 * bf16_s);
   EXPECT_THAT(assumed.notes().Warnings(), ::testing::Contains(::testing::HasSubstr("assumed to be 1.5 times as fast")));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/step/layer_work.h"
+#include "models/text.h"
 #include "planner/lancet/model_graph.h"
 #include "planner/rules/lancet.h"
 #include "tests/planner/find_instruction.h"
@@ -83,6 +84,24 @@ TEST(RecomputedGraphTest, OfALayerThatIsComputedAgainOnlyItsInputIsKept) {
   EXPECT_THAT(Find(graph, "layer2.combine.recomputed").inputs, Contains("layer2.dispatch.recomputed.y2"));
   EXPECT_EQ(Find(graph, "layer2.all_to_all1.recomputed").bytes, Find(graph, "layer2.all_to_all1").bytes);
   EXPECT_THAT(Find(graph, "layer2.experts.dw").inputs, Contains("layer2.all_to_all1.recomputed.y"));
+}
+
+TEST(RecomputedGraphTest, LayersThatAreComputedAgainTogetherKeepTheFirstOnesInput) {
+  ModelGraphOptions options = InFull();
+  options.recompute_chunk = 2;
+  const TrainingGraph graph = GraphOf(options);
+  std::set<std::string> of_layers;
+  for (const std::string& tensor : KeptTensors(graph)) {
+    if (tensor.starts_with("layer")) of_layers.insert(tensor);
+  }
+  EXPECT_EQ(of_layers, std::set<std::string>({"layer1.add2.y", "layer3.add2.y"}));
+  EXPECT_EQ(IdsOf(graph, ".recomputed"), IdsOf(GraphOf(InFull()), ".recomputed"));
+  EXPECT_THAT(Find(graph, "layer3.norm1.recomputed").inputs, Contains("layer2.add2.recomputed.y"));
+  EXPECT_LT(Place(graph, "layer3.add2.recomputed"), Place(graph, "layer3.add2.dx"));
+  EXPECT_GT(Place(graph, "layer1.norm1.recomputed"), Place(graph, "layer2.norm1.dx"));
+  // Chunks of a virtual stage begin with its first layer.
+  options.recompute_chunk = 3;
+  EXPECT_THAT(Find(GraphOf(options), "layer3.norm1.recomputed").inputs, Contains("layer2.add2.y"));
 }
 
 TEST(RecomputedGraphTest, ItBeginsOnceTheGradientsOfItsOutputAreThere) {
@@ -198,29 +217,32 @@ TEST(RecomputedGraphTest, FurtherTokensHaveTheModelsEmbeddingAndHeadOnce) {
 // With ZeRO-3 no instruction reads weights that nobody has gathered: those of other instructions are whole since the
 // forward pass.
 TEST(RecomputedGraphTest, WeightsAreGatheredBeforeTheyAreRead) {
-  for (const int next_tokens : {0, 1, 2}) {
-    for (const int pipeline : {1, 2}) {
-      ModelGraphOptions options = InFull();
-      options.zero_stage = 3;
-      options.next_tokens = next_tokens;
-      options.pipeline_parallel = pipeline;
-      options.stage = pipeline - 1;
-      const TrainingGraph graph = GraphOf(options);
-      std::set<std::string> made;
-      int read = 0;
-      for (const Instruction& one : graph.instructions) {
-        for (const std::string& tensor : one.inputs) {
-          if (!tensor.ends_with(".w") && !tensor.ends_with(".w.again")) continue;
-          // Experts of four ranks have other replicas than one where a stage has four.
-          if (tensor.find("experts") != std::string::npos && pipeline == 2) continue;
-          EXPECT_TRUE(made.contains(tensor)) << one.id << " reads " << tensor;
-          ++read;
-        }
-        made.insert(one.outputs.begin(), one.outputs.end());
+  const auto expect_gathered = [](int next_tokens, int pipeline, int chunk) {
+    SCOPED_TRACE(StrCat(next_tokens, " further tokens, PP ", pipeline, ", ", chunk, " layers together"));
+    ModelGraphOptions options = InFull();
+    options.zero_stage = 3;
+    options.next_tokens = next_tokens;
+    options.pipeline_parallel = pipeline;
+    options.stage = pipeline - 1;
+    options.recompute_chunk = chunk;
+    std::set<std::string> made;
+    int read = 0;
+    for (const Instruction& one : GraphOf(options).instructions) {
+      for (const std::string& tensor : one.inputs) {
+        if (!tensor.ends_with(".w") && !tensor.ends_with(".w.again")) continue;
+        // Experts of four ranks have other replicas than one where a stage has four.
+        if (tensor.find("experts") != std::string::npos && pipeline == 2) continue;
+        EXPECT_TRUE(made.contains(tensor)) << one.id << " reads " << tensor;
+        ++read;
       }
-      EXPECT_GE(read, 20);
+      made.insert(one.outputs.begin(), one.outputs.end());
     }
+    EXPECT_GE(read, 20);
+  };
+  for (const int next_tokens : {0, 1, 2}) {
+    for (const int pipeline : {1, 2}) expect_gathered(next_tokens, pipeline, 1);
   }
+  for (const int chunk : {2, 3, 4}) expect_gathered(0, 1, chunk);
 }
 
 TEST(RecomputedGraphTest, WhatNoStepHasIsRefused) {

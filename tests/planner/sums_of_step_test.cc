@@ -162,6 +162,7 @@ std::vector<ChangedOptions> RecomputedCases() {
       {"layers", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull; }},
       {"three of each", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull, o.recompute_layers = 3; }},
       {"two at a time", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull, o.recompute_chunk = 2; }},
+      {"four at a time", [](ModelGraphOptions& o) { o.recompute = Recompute::kFull, o.recompute_chunk = 4; }},
       {"scores", select({})},
       {"norms", select({kLayerNorm})},
       {"networks", select({kMlp})},

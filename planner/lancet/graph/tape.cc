@@ -1,5 +1,6 @@
 #include "planner/lancet/graph/tape.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -192,7 +193,12 @@ std::string Tape::Gathered(const std::string& tensor, const Tensors& gradients) 
 }
 
 void Tape::Recompute(int group, const Tensors& gradients) {
-  for (const size_t step : std::exchange(groups_[group], {})) {
+  const std::vector<size_t> steps = std::exchange(groups_[group], {});
+  if (steps.empty()) return;
+  const auto behind = std::ranges::upper_bound(parts_, steps.front(), {}, &Part::first_step);
+  // A group of several parts reads the weights of all of them before the first one is on its way back.
+  if (behind != parts_.begin()) GatherBackTo(static_cast<size_t>(behind - parts_.begin()) - 1, gradients);
+  for (const size_t step : steps) {
     if (!IsPassedOn(steps_[step])) RecomputeStep(steps_[step], gradients);
   }
 }
@@ -323,8 +329,12 @@ void Tape::StartPartBack(size_t part) {
   const Step& last = part + 1 < parts_.size() ? steps_[parts_[part + 1].first_step - 1] : steps_.back();
   Tensors begun = GradientsInto(last);
   if (begun.empty()) begun = {OutputOf(last, 0)};
-  if (part + 1 == parts_.size()) GatherAgain(parts_[part], begun);
-  if (part > 0) GatherAgain(parts_[part - 1], begun);
+  GatherBackTo(part > 0 ? part - 1 : 0, begun);
+}
+
+void Tape::GatherBackTo(size_t part, const Tensors& begun) {
+  if (!first_gathered_back_) first_gathered_back_ = parts_.size();
+  while (*first_gathered_back_ > part) GatherAgain(parts_[--*first_gathered_back_], begun);
 }
 
 void Tape::GatherAgain(const Part& part, const Tensors& begun) {

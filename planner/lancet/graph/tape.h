@@ -159,12 +159,15 @@ class Tape {
   // begins.
   void StartPartBack(size_t part);
   void GatherAgain(const Part& part, const Tensors& begun);
+  // Does so for that part and those behind it, as far as it was not done.
+  void GatherBackTo(size_t part, const Tensors& begun);
   void AddOptimizer();
 
   const TapeOptions options_;
   StepCosts& costs_;
   std::vector<Step> steps_;
   std::vector<Part> parts_;
+  std::optional<size_t> first_gathered_back_;  // The first part whose weights were gathered on the way back.
   std::vector<Instruction> instructions_;
   std::map<std::string, double> made_;  // The bytes of every tensor that the forward pass writes or passes on.
   std::map<std::string, double> gradient_bytes_;  // Gradients of tensors, where these are of other sizes.

@@ -45,16 +45,15 @@ class Builder {
     std::optional<Checkpoint> chunk;  // Layers that are computed again together.
     for (int i = run.first; i < run.first + run.count; ++i) {
       if (i > 0 && i == model_.encoder_layers) {
+        chunk.reset();
         memory = Norm("encoder_norm", x);
         x = Embed("embedding");
       }
       const std::string name = StrCat("layer", i, ".");
       tape_.StartPart(name);
-      if ((i - run.first) % request_.recompute_chunk == 0) {
-        chunk.reset();
-        chunk.emplace(*this, IsRecomputed(i - run.first));
-      }
+      if (!chunk) chunk.emplace(*this, IsRecomputed(i - run.first));
       x = Layer(name, KindOf(i), x, memory);
+      if ((i - run.first + 1) % request_.recompute_chunk == 0) chunk.reset();
     }
     chunk.reset();
     if (!run.predicts) {
@@ -303,8 +302,10 @@ class Builder {
       const std::string joined =
           Linears(name + "join", AllRows(name + "join_in", pair, RowsOf::kLayer, kJoinedWidth), join.linears);
       x = Summed(name + "join_sum", joined, RowsOf::kLayer);
-      const Checkpoint layer(*this, IsRecomputed(i));
-      x = Layer(name, kind, x);
+      {
+        const Checkpoint layer(*this, IsRecomputed(i));
+        x = Layer(name, kind, x);
+      }
       Predict(name, x, i == 0 ? "" : "next1.head");
     }
   }
