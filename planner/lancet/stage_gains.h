@@ -4,7 +4,8 @@
 // Each virtual stage of a rank has a training graph of one micro-batch (GraphOfRun in planner/lancet/model_graph.h),
 // which is planned by both passes (planner/rules/lancet.h) with the profile's contention and boundaries of ranges. The
 // backward pass begins when the forward pass is over, so what ranges gain and what weight gradients gain are the
-// differences of both passes between the plan and the given order.
+// differences of both passes between the plan and the given order. Sends of virtual stages take no time, since other
+// micro-batches hide them.
 #pragma once
 
 #include <vector>

@@ -81,7 +81,7 @@ class StepPricer {
     StepTime time;
     // slowest_s is all micro-batches of the slowest stage, slowest_once_s one of them, once_s one through all stages;
     // stage_s is one through this stage alone, pair_s one beside another micro-batch.
-    double slowest_s = 0, slowest_once_s = 0, once_s = 0, stage_s = 0, pair_s = 0;
+    double slowest_s = 0, slowest_once_s = 0, once_s = 0, stage_s = 0, pair_s = 0, sends_s = 0;
     const std::vector<Stage> stages = StagesOf(request_, layout_.pipeline_parallel);
     for (size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
@@ -91,6 +91,7 @@ class StepPricer {
         const double host_s = HostS(pass);
         stage_s = std::max(pass.length_s(), host_s);
         pair_s = std::max(pass.length_s() - HiddenS(stage), host_s);
+        sends_s = std::min(HiddenSendsS(stage, pass), pair_s - host_s);
         const double window_s = gradients == Gradients::kAsTheyHide
                                     ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
                                     : std::numeric_limits<double>::infinity();
@@ -98,9 +99,13 @@ class StepPricer {
         if (update.exposed_s() > update_.exposed_s()) update_ = update;
       }
       once_s += stage_s;
-      const double hidden_s = PairsOf(stage) * (stage_s - pair_s);
-      const double all_s = point_.micro_batches * stage_s - hidden_s;
-      if (all_s > slowest_s) slowest_s = all_s, slowest_once_s = stage_s, hidden_s_ = hidden_s, slowest_ = stage;
+      const double of_experts_s = PairsOf(stage) * (stage_s - pair_s);
+      const double of_sends_s = (point_.micro_batches - 1) * sends_s;
+      const double all_s = point_.micro_batches * stage_s - of_experts_s - of_sends_s;
+      if (all_s > slowest_s) {
+        slowest_s = all_s, slowest_once_s = stage_s, slowest_ = stage;
+        hidden_experts_s_ = of_experts_s, hidden_sends_s_ = of_sends_s;
+      }
     }
     // Virtual stages fill and drain the pipeline in shorter passes.
     const double pipeline_s = slowest_s + (once_s - slowest_once_s) / request_.virtual_stages;
@@ -131,8 +136,9 @@ class StepPricer {
       parts[StepPart::kHost].Add(host_s * pass.forward.launches / launches, host_s * pass.backward.launches / launches,
                                  more_s, point_.micro_batches);
     }
-    working_s += more_s * point_.micro_batches - hidden_s_;
-    parts[StepPart::kMoeLayers].exposed_s -= hidden_s_;
+    working_s += more_s * point_.micro_batches - hidden_experts_s_ - hidden_sends_s_;
+    parts[StepPart::kMoeLayers].exposed_s -= hidden_experts_s_;
+    parts[StepPart::kNeighbours].exposed_s -= hidden_sends_s_;
     parts[StepPart::kGradients] = {.backward_s = update_.gradients.busy_s, .exposed_s = update_.gradients.exposed_s};
     parts[StepPart::kOptimizer] = {.backward_s = update_.optimizer_s, .exposed_s = update_.optimizer_s};
     parts[StepPart::kBubble].exposed_s = time.step_s - update_.exposed_s() - working_s;
@@ -157,7 +163,7 @@ class StepPricer {
                             .delays_weight_gradients = request_.delays_weight_gradients,
                             .micro_batches = point_.micro_batches,
                             .pairs = PairsOf(slowest_),
-                            .hidden_s = hidden_s_};
+                            .hidden_s = hidden_experts_s_};
   }
 
  private:
@@ -184,6 +190,18 @@ class StepPricer {
     if (!request_.overlaps_experts || layers == 0) return 0;
     return moeplan::HiddenS(halves_, expert_layer_s_, layers, request_.virtual_stages,
                             request_.delays_weight_gradients);
+  }
+
+  // Returns how much of what a micro-batch sends to neighbouring stages runs beside passes of other micro-batches.
+  // Ranks with several stages have such a pass at any time, and frameworks let the two run at once (Megatron's
+  // overlap_p2p_comm, which is on by default); a rank with one stage waits. One micro-batch has no other.
+  double HiddenSendsS(const Stage& stage, const LayerTime& pass) {
+    if (request_.virtual_stages == 1) return 0;
+    double sends_s = 0;
+    for (const Share& share : SharesOf(stage)) {
+      if (share.exchange == StepPart::kNeighbours) sends_s += share.times * share.time.length_s();
+    }
+    return std::min(sends_s, pass.length_s() - sends_s);
   }
 
   int ExpertLayersOf(const Stage& stage) const {
@@ -361,7 +379,8 @@ class StepPricer {
       if (share.compute == StepPart::kMoeLayers) experts_s += share.times * moe_.forward_exchange_s;
       tensor_s += share.times * share.time.forward.tensor_wait_s;
       if (share.exchange == StepPart::kContextExchange) contexts_s += share.times * share.time.forward.wait_s;
-      if (share.exchange == StepPart::kNeighbours) neighbours_s += share.times * share.time.forward.wait_s;
+      const bool sends = share.exchange == StepPart::kNeighbours && request_.virtual_stages == 1;
+      if (sends) neighbours_s += share.times * share.time.forward.wait_s;
     }
     const double all_s = experts_s + tensor_s + contexts_s + neighbours_s;
     const double of_each = all_s > 0 ? gain.ranges_s / all_s : 0;
@@ -567,7 +586,8 @@ class StepPricer {
   HalfLayers halves_;  // Of a layer with experts, which takes expert_layer_s_ alone.
   double expert_layer_s_ = 0;
   Stage slowest_;
-  double hidden_s_ = 0;  // Of its step, by running beside another micro-batch.
+  // By running beside other micro-batches: of exchanges of experts, and of sends to neighbouring stages.
+  double hidden_experts_s_ = 0, hidden_sends_s_ = 0;
   UpdateTime update_;
 };
 

@@ -355,7 +355,7 @@ TEST(StagesTest, LayersAsGivenLieInPipelineOrder) {
             "virtualStages: found 5, expected a whole number of 1 to 4");
 }
 
-TEST(StepTimeTest, VirtualStagesShortenTheBubbleAndPassOnMoreOften) {
+TEST(StepTimeTest, VirtualStagesShortenTheBubble) {
   LayoutRequest request = SmallRequest();
   request.model.moe_layer.assign(8, false);
   request.model.vocab = 0;  // Equal stages.
@@ -367,11 +367,28 @@ TEST(StepTimeTest, VirtualStagesShortenTheBubbleAndPassOnMoreOften) {
     request.virtual_stages = rounds;
     EXPECT_NEAR(PriceStep(request, point, {}, book).step_s, (8 + 3.0 / rounds) * 2 * layer_s, 1e-9 * layer_s);
   }
-  // Each virtual stage passes its rows on.
-  profile.collectives = {Line(Over(Collective::kAllToAll, {2, 1}), layer_s, 0)};
-  CostBook slow(profile, 32, 2);
-  EXPECT_NEAR(PriceStep(request, point, {}, slow).step_s, (8 + 3.0 / 2) * (2 * layer_s + 2 * 2 * layer_s),
-              1e-9 * layer_s);
+}
+
+// A micro-batch is sent on once a virtual stage and pass, which of all but one hides behind what others compute. All of
+// it counts while the pipeline fills and drains, and where a rank has one stage.
+TEST(StepTimeTest, SendsOfVirtualStagesHideBehindOtherMicroBatches) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer.assign(8, false);
+  request.model.vocab = 0;                                         // Equal stages.
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 4, 2});  // p = 4, m = 8.
+  const double layer_s = 2 * 3 * 64.0 * (2 * (kAttention + kDense) + 2 * 64 * 64);
+  const auto step_s = [&](int rounds, double send_s) {
+    request.virtual_stages = rounds;
+    Profile profile = ComputeProfile();
+    profile.collectives = {Line(Over(Collective::kAllToAll, {2, 1}), send_s, 0)};
+    CostBook book(profile, 32, 2);
+    return PriceStep(request, point, {}, book).step_s;
+  };
+  const double quarter_s = layer_s / 4;
+  EXPECT_NEAR(step_s(1, quarter_s), (8 + 3.0) * (2 * layer_s + 2 * quarter_s), 1e-9 * layer_s);
+  EXPECT_NEAR(step_s(2, quarter_s), (8 + 3.0 / 2) * (2 * layer_s + 4 * quarter_s) - 7 * 4 * quarter_s, 1e-9 * layer_s);
+  // No more hides than there is to hide behind.
+  EXPECT_NEAR(step_s(2, layer_s), (8 + 3.0 / 2) * (2 * layer_s + 4 * layer_s) - 7 * 2 * layer_s, 1e-9 * layer_s);
 }
 
 TEST(RankMemoryTest, VirtualStagesHaveMoreMicroBatchesOnTheirWay) {
