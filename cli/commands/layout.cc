@@ -138,6 +138,8 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--recompute-layers", request.recompute_layers,
                       "With --recompute full: how many layers of each virtual stage, the first (0: all)");
+  command->add_option("--recompute-chunk", request.recompute_chunk,
+                      "With --recompute full of all: how many layers in a row keep one input");
   command->add_option("--precision", options->precision, "Of products but the last: bf16, fp8, mxfp8 or nvfp4")
       ->capture_default_str();
   command->add_option("--virtual-stages", request.virtual_stages, "Of each rank of a pipeline, interleaved")
@@ -156,8 +158,8 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   // Each says what the settings say.
   for (const char* option :
-       {"--zero", "--recompute", "--recompute-layers", "--precision", "--virtual-stages", "--mtp-layers",
-        "--overlap-tensor-parallel", "--attention", "--no-sequence-parallel", "--capacity-factor"}) {
+       {"--zero", "--recompute", "--recompute-layers", "--recompute-chunk", "--precision", "--virtual-stages",
+        "--mtp-layers", "--overlap-tensor-parallel", "--attention", "--no-sequence-parallel", "--capacity-factor"}) {
     command->get_option(option)->excludes(settings);
   }
   command

@@ -15,8 +15,9 @@ constexpr double kManyWaves = 32;
 // 4,096 tokens say (docs/gpu/README.md). The rates of a Roofline are those at kUsualTokens.
 constexpr double kHalfRateTokens = 720, kGradientHalfRateTokens = 1500, kUsualTokens = 4096;
 // Nothing shorter was measured. At 8,192 tokens A100, H200, GB200 and GB300 reach 1.02 to 1.18 times the rate at
-// kUsualTokens, 1.09 forward and 1.12 backward on average, where the above says 1.08 and 1.16; at 32,768 backward is
-// slower again (cuDNN 9.27, 64 heads of 128: NVIDIA/cudnn-frontend, benchmark/attention_training, 2026-09).
+// kUsualTokens, 1.09 forward and 1.12 backward on average, where the law with these constants says 1.08 and 1.15; at
+// 32,768 backward is slower again (cuDNN 9.27, 64 heads of 128: NVIDIA/cudnn-frontend, benchmark/attention_training,
+// 2026-09).
 constexpr double kShortest = 512, kLongest = 8192;
 
 struct Product {

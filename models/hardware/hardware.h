@@ -25,8 +25,8 @@ struct Hardware {
   std::string name;         // As --hardware takes it.
   std::string title;        // For people.
   int gpus_per_domain = 1;  // That one NVLink domain, or one host, joins.
-  // Of one GPU: dense BF16 products, and how many times as fast those of operands in FP8, MXFP8 and NVFP4 are,
-  // conversion left out (0: there are none).
+  // One GPU's peak of dense BF16 products, and how many times as fast products of operands that are already converted to
+  // FP8, MXFP8 and NVFP4 are (0: it has none).
   Figure peak_flops_per_s, fp8_speedup, mxfp8_speedup, fp4_speedup;
   Figure memory_bytes, memory_bytes_per_s, processors;
   Figure sustained_share;                            // Of the peak, of long products.

@@ -370,7 +370,9 @@ class Adviser {
     one.request.recompute_modules = {};
     one.request.recompute_layers = 0;
     if (live.recompute) Taken(one);
+    // How many layers keep one input is, as how many are computed again, a number that the block of layers reads.
     one.request.recompute_chunk = 1;
+    if (live.recompute && live.recompute_layers) Taken(one);
     for (int again = 1; live.recompute_layers && again < LayersOfLargestStage(mine); ++again) {
       one.request.recompute_layers = again;
       Taken(one);

@@ -84,7 +84,8 @@ struct ModelGraphOptions {
   std::vector<int> stages;   // Layers of each virtual stage, in pipeline order; empty: as even as possible.
   std::optional<int> stage;  // Virtual stage whose graph it is, from 0; absent: where a micro-batch's way is longest.
   Recompute recompute = Recompute::kNone;
-  RecomputeModules recompute_modules;  // As LayoutRequest has them, and the next four.
+  // LayoutRequest says what these mean, down to next_tokens.
+  RecomputeModules recompute_modules;
   int recompute_layers = 0;
   int recompute_chunk = 1;
   AttentionKernel attention = AttentionKernel::kFlash;

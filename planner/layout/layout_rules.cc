@@ -137,13 +137,16 @@ Status CheckKept(const LayoutRequest& request) {
   if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
     return OutOfRange("recomputeLayers", request.recompute_layers, 0, request.model.layers());
   }
-  const int most_together = std::max(1, request.model.layers());
-  if (request.recompute_chunk < 1 || request.recompute_chunk > most_together) {
-    return OutOfRange("recomputeChunk", request.recompute_chunk, 1, most_together);
+  // A chunk ends with its virtual stage at the latest, however many layers it might have.
+  if (request.recompute_chunk < 1 || request.recompute_chunk > kMostLayers) {
+    return OutOfRange("recomputeChunk", request.recompute_chunk, 1, kMostLayers);
   }
   if (request.recompute_chunk > 1 && (request.recompute != Recompute::kFull || request.recompute_layers > 0)) {
-    return InvalidInput(StrCat("recomputeChunk: found ", request.recompute_chunk,
-                               ", expected 1 but with recompute FULL of all layers (recomputeLayers 0)"));
+    const bool in_full = request.recompute == Recompute::kFull;
+    return InvalidInput(StrCat(
+        "recomputeChunk: found ", request.recompute_chunk,
+        in_full ? StrCat(" with recomputeLayers ", request.recompute_layers) : std::string(" without recompute FULL"),
+        ", expected 1: only recompute FULL of all layers takes more"));
   }
   if (request.next_tokens < 0 || request.next_tokens > kMostNextTokens) {
     return OutOfRange("mtpLayers", request.next_tokens, 0, kMostNextTokens);
@@ -185,9 +188,9 @@ Status CheckPrecision(const LayoutRequest& request, const Profile& profile) {
   if (SpeedupOf(*profile.roofline, request.precision) > 0) return OkStatus();
   std::string had;
   for (const Precision precision : kPrecisions) {
-    if (SpeedupOf(*profile.roofline, precision) > 0) had += StrCat(had.empty() ? "" : ", ", NameOf(precision));
+    if (SpeedupOf(*profile.roofline, precision) > 0) had += StrCat(had.empty() ? "" : " or ", NameOf(precision));
   }
-  return InvalidInput(StrCat("layout.precision: found ", NameOf(request.precision), ", expected one of ", had,
+  return InvalidInput(StrCat("layout.precision: found ", NameOf(request.precision), ", expected ", had,
                              ": the hardware has no such products"));
 }
 

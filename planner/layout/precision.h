@@ -1,4 +1,4 @@
-// What products in less than BF16 gain and cost where nobody measured them. Pure.
+// Products in less than BF16 that nobody measured: how much faster they are, and what converting for them costs. Pure.
 #pragma once
 
 #include "models/cost/roofline.h"
@@ -18,11 +18,11 @@ const char* NameOf(Precision precision);
 // Returns the bytes of an element as products read it: with its share of a scale for each 32 (MXFP8) or 16 (NVFP4).
 double OperandBytes(Precision precision);
 
-// Returns the bytes that converting an element of BF16 for two products, of which one reads it transposed, reads and
-// writes. FP8 with current scaling looks for the largest element first; NVFP4 does, too, and mixes the elements of
-// weight gradients' operands. By what a layer's products of TransformerEngine take more with conversion than without
-// (docs/examples/gemm_profiling, 2026-05), at 71 % of the memory's rate on B300 and 64 % on H200 NVL: 5.4 and 4.3 for
-// FP8, 4.2 for MXFP8, 6.2 for NVFP4.
+// Returns the bytes that are read and written to convert one element of BF16 for two products, one of which reads it
+// transposed. FP8 with current scaling first looks for the largest element; NVFP4 does, too, and mixes the elements of
+// weight gradients' operands. The bytes are whole numbers near what a layer's products of TransformerEngine took more
+// with conversion than without (docs/examples/gemm_profiling, 2026-05), times the rate of kernels that move memory:
+// FP8 5.4 on B300 and 4.3 on H200 NVL, MXFP8 4.2 and NVFP4 6.2 on B300.
 double ConvertedBytes(Precision precision);
 
 }  // namespace moeplan::planner

@@ -116,6 +116,7 @@ class StageMemory {
     const double moe = stage.moe_layers > 0 ? MoeBytes(all()) - MoeBytes(keeping_) : 0;
     const double dense =
         stage.dense_layers() > 0 ? DenseKeptBytes(model_, slice_, all()) - DenseKeptBytes(model_, slice_, keeping_) : 0;
+    // At the most: as if all layers of a chunk were of the larger kind.
     const double attention = AttentionKeptBytes(model_, slice_, all()),
                  kept = AttentionKeptBytes(model_, slice_, keeping_);
     const double again = std::max(1, stage.again.together) * (attention + std::max(moe, dense)) - kept;

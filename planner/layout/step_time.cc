@@ -18,7 +18,8 @@ enum class Gradients { kAsTheyHide, kHidden };
 // One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_wait_s +
 // wait_s - hidden_s.
 struct PassTime {
-  double compute_s = 0;        // A MoE layer's as a whole.
+  double compute_s = 0;        // A MoE layer's as a whole,
+  double inside_s = 0;         // and exchanges of rows within it.
   double tensor_s = 0;         // Exchanges over TP,
   double tensor_wait_s = 0;    // and for them, beyond what they hide behind.
   double wait_s = 0;           // For other exchanges, beyond what they hide behind.
@@ -30,6 +31,7 @@ struct PassTime {
   double length_s() const { return compute_s + tensor_wait_s + wait_s - hidden_s; }
   PassTime& Add(const PassTime& other, double times) {
     compute_s += times * other.compute_s;
+    inside_s += times * other.inside_s;
     tensor_s += times * other.tensor_s;
     tensor_wait_s += times * other.tensor_wait_s;
     wait_s += times * other.wait_s;
@@ -192,16 +194,19 @@ class StepPricer {
                             request_.delays_weight_gradients);
   }
 
-  // Returns how much of what a micro-batch sends to neighbouring stages runs beside passes of other micro-batches.
+  // Returns how much of what a micro-batch sends to neighbouring stages runs beside what other micro-batches compute.
   // Ranks with several stages have such a pass at any time, and frameworks let the two run at once (Megatron's
-  // overlap_p2p_comm, which is on by default); a rank with one stage waits. One micro-batch has no other.
+  // overlap_p2p_comm, which is on by default); a rank with one stage waits. Compute that hides exchanges of experts, or
+  // parts of ranges, hides nothing else, and exchanges hide none: they may need the same links.
   double HiddenSendsS(const Stage& stage, const LayerTime& pass) {
     if (request_.virtual_stages == 1) return 0;
     double sends_s = 0;
     for (const Share& share : SharesOf(stage)) {
       if (share.exchange == StepPart::kNeighbours) sends_s += share.times * share.time.length_s();
     }
-    return std::min(sends_s, pass.length_s() - sends_s);
+    double free_s = -HiddenS(stage);
+    for (const PassTime& one : {pass.forward, pass.backward}) free_s += one.compute_s - one.inside_s - one.hidden_s;
+    return std::clamp(free_s, 0.0, sends_s);
   }
 
   int ExpertLayersOf(const Stage& stage) const {
@@ -498,8 +503,11 @@ class StepPricer {
                                                   model_.ffn_matrices(), request_.bytes_per_element);
       activation_s = book_.MovedS(activation.kernel, activation.forward_bytes, activation.forward_launches);
     }
-    return {.forward = {.compute_s = moe_.forward_s, .launches = 1.0 * moe_.forward_launches},
+    return {.forward = {.compute_s = moe_.forward_s,
+                        .inside_s = moe_.forward_exchange_s,
+                        .launches = 1.0 * moe_.forward_launches},
             .backward = {.compute_s = moe_.backward_s + activation_s,
+                         .inside_s = moe_.backward_exchange_s,
                          .communication_s = moe_.backward_communication_s,
                          .launches = 1.0 * moe_.backward_launches}};
   }
@@ -586,7 +594,7 @@ class StepPricer {
   HalfLayers halves_;  // Of a layer with experts, which takes expert_layer_s_ alone.
   double expert_layer_s_ = 0;
   Stage slowest_;
-  // By running beside other micro-batches: of exchanges of experts, and of sends to neighbouring stages.
+  // The parts of the slowest stage's exchanges of experts and sends that run beside other micro-batches.
   double hidden_experts_s_ = 0, hidden_sends_s_ = 0;
   UpdateTime update_;
 };

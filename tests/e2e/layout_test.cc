@@ -70,6 +70,21 @@ TEST(LayoutCommandTest, RankingsFitIntoEightyColumns) {
   EXPECT_EQ(RunMoeplan(said).out, outcome.out) << "The hardware has as many GPUs.";
 }
 
+// Sends and exchanges of experts that hide behind the same compute leave the search's bound a bound.
+TEST(LayoutCommandTest, TheBestIsFoundHoweverFewAreAskedFor) {
+  for (const char* const rate : {"1e9", "5e8"}) {
+    const auto best_s = [&](const char* top) {
+      const Outcome outcome = RunMoeplan(
+          {"layout", "--hardware", "h100-sxm:8x8", "--model", "qwen3-30b-a3b", "--global-batch", "512",
+           "--sequence-length", "4096", "--settings", R"({"overlapExpertParallel": true, "virtualStages": 2})",
+           "--network", std::string(R"({"bytesPerS": )") + rate + "}", "--top", top, "--json"});
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return Json::parse(outcome.out).at("layouts").at(0).at("stepTimeS").get<double>();
+    };
+    EXPECT_EQ(best_s("1"), best_s("200")) << rate;
+  }
+}
+
 // `moeplan step` of each row as it stands.
 TEST(LayoutCommandTest, ARowIsALayoutThatTakesAsLongAlone) {
   const TemporaryFolder folder;

@@ -355,7 +355,6 @@ TEST_F(JobQuestionsTest, AStepUnderLancetsPassesIsThatOfPriceLayout) {
   EXPECT_EQ(result.against_step_time_s(), alone->result().step_time_s());
 }
 
-// The hardware stands in for what a profile lacks.
 TEST_F(JobQuestionsTest, GpusAreThoseOfTheSourceWhereNoneAreNamed) {
   Put(ExamplePutProfile("a"));
   v1::StepRequest step;
@@ -386,6 +385,7 @@ TEST_F(JobQuestionsTest, GpusAreThoseOfTheSourceWhereNoneAreNamed) {
   EXPECT_THAT(Step(environment(), step, {}).status().message(), StartsWith("gpus: found 0"));
 }
 
+// The hardware stands in for what a profile lacks.
 TEST_F(JobQuestionsTest, AProfileGoesBeforeTheHardware) {
   Put(ExamplePutProfile("a"));
   v1::StepRequest request;

@@ -88,7 +88,7 @@ TEST(ShippedNamesTest, ExpertsAreGroupedProductsOfTheHardware) {
   // This GPU has no FP4.
   question.request.precision = Precision::kNvfp4;
   EXPECT_THAT(PriceLayout(question, profile).status().message(),
-              HasSubstr("layout.precision: found NVFP4, expected one of BF16, FP8: the hardware has no such products"));
+              HasSubstr("layout.precision: found NVFP4, expected BF16 or FP8: the hardware has no such products"));
 }
 
 TEST(ShippedNamesTest, NamesOfOthersAreUnderstood) {

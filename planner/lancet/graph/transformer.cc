@@ -42,10 +42,11 @@ class Builder {
     std::string memory;  // What the encoder gives.
     std::string x = run.embeds ? Embed(model_.encoder_layers > 0 ? "encoder_embedding" : "embedding")
                                : Received(/*passes_on=*/!run.predicts);
-    std::optional<Checkpoint> chunk;  // Layers that are computed again together.
+    std::optional<Checkpoint> chunk;  // Layers that are computed again together,
+    int in_chunk = 0;                 // and how many it has.
     for (int i = run.first; i < run.first + run.count; ++i) {
       if (i > 0 && i == model_.encoder_layers) {
-        chunk.reset();
+        chunk.reset(), in_chunk = 0;
         memory = Norm("encoder_norm", x);
         x = Embed("embedding");
       }
@@ -53,7 +54,7 @@ class Builder {
       tape_.StartPart(name);
       if (!chunk) chunk.emplace(*this, IsRecomputed(i - run.first));
       x = Layer(name, KindOf(i), x, memory);
-      if ((i - run.first + 1) % request_.recompute_chunk == 0) chunk.reset();
+      if (++in_chunk == request_.recompute_chunk) chunk.reset(), in_chunk = 0;
     }
     chunk.reset();
     if (!run.predicts) {
