@@ -268,11 +268,29 @@ PRAGMA user_version = 9;
 )sql";
 }
 
+// The rates of a cluster's links are NULL where they are not known, as in all rows that were sealed before.
+std::string RememberLinkRates() {
+  return R"sql(
+ALTER TABLE calibration ADD COLUMN node_link_bytes_per_s REAL;
+ALTER TABLE calibration ADD COLUMN network_bytes_per_s REAL;
+ALTER TABLE profile ADD COLUMN node_link_bytes_per_s REAL;
+ALTER TABLE profile ADD COLUMN network_bytes_per_s REAL;
+
+PRAGMA user_version = 10;
+)sql";
+}
+
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {
-    RememberSamplesAndProfiles,         RememberPlansAndRuns, RememberCtas,
-    RememberRejectedSamplesAndRequests, RememberTokens,       RememberCalibrationJobs,
-    RememberRetiredKeysAndReports,      RememberWithdrawals,  RememberAgentNames};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles,
+                                       RememberPlansAndRuns,
+                                       RememberCtas,
+                                       RememberRejectedSamplesAndRequests,
+                                       RememberTokens,
+                                       RememberCalibrationJobs,
+                                       RememberRetiredKeysAndReports,
+                                       RememberWithdrawals,
+                                       RememberAgentNames,
+                                       RememberLinkRates};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace moeplan::db {
 
 // "MoEP" in ASCII: marks a file as ours.
 inline constexpr int kApplicationId = 0x4D6F4550;
-inline constexpr int kSchemaVersion = 9;
+inline constexpr int kSchemaVersion = 10;
 
 int SchemaVersion(SQLite::Database& database);
 

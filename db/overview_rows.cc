@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kSelectNewest[] = R"sql(
 SELECT id, name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+       node_link_bytes_per_s, network_bytes_per_s,
        (SELECT count(*) FROM profile AS other WHERE other.name = profile.name)
 FROM profile
 WHERE id < ?1 AND version = (SELECT max(version) FROM profile AS other WHERE other.name = profile.name)
@@ -87,7 +88,7 @@ StatusOr<OverviewPage> SelectOverviewPage(SQLite::Database& database, const Page
                        .version = row.getColumn(2).getInt(),
                        .created_at = row.getColumn(3).getString()};
     overview.cluster = ReadCluster(row, 4);
-    overview.versions = row.getColumn(8).getInt();
+    overview.versions = row.getColumn(4 + kClusterColumns).getInt();
     AddErrors(errors, id, overview);
     CountSamples(samples, rejected, overview);
   });

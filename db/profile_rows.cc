@@ -19,9 +19,9 @@ namespace {
 constexpr char kSelectNextVersion[] = "SELECT coalesce(max(version), 0) + 1 FROM profile WHERE name = ?";
 constexpr char kInsertProfile[] = R"sql(
 INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
-                     last_batch_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, max(coalesce((SELECT max(id) FROM sample_batch), 0),
-                                 coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
+                     node_link_bytes_per_s, network_bytes_per_s, last_batch_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, max(coalesce((SELECT max(id) FROM sample_batch), 0),
+                                       coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
 constexpr char kInsertModel[] = R"sql(
 INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
@@ -117,7 +117,7 @@ Profile SelectHead(SQLite::Database& database, std::int64_t id) {
   return {.name = select.getColumn(0).getString(),
           .version = select.getColumn(1).getInt(),
           .created_at = select.getColumn(2).getString(),
-          .cluster = ReadCluster(select, 3)};
+          .cluster = ReadCluster(select, 3, /*rates=*/8)};
 }
 
 void AddModel(Profile& profile, const CostKey& operation, CostModel model) {

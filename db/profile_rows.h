@@ -14,7 +14,8 @@
 namespace moeplan::db {
 
 inline constexpr char kSelectProfile[] = R"sql(
-SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id
+SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id,
+       node_link_bytes_per_s, network_bytes_per_s
 FROM profile WHERE id = ?)sql";
 inline constexpr char kSelectModels[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,

@@ -16,7 +16,8 @@ namespace moeplan::db {
 
 // The head of a batch, for its seals.
 inline constexpr char kSelectBatch[] = R"sql(
-SELECT request_id, received_at, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT request_id, received_at, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+       node_link_bytes_per_s, network_bytes_per_s
 FROM sample_batch JOIN calibration ON calibration.id = calibration_id
 WHERE sample_batch.id = ?)sql";
 

@@ -17,7 +17,8 @@
 namespace moeplan::db {
 namespace {
 
-// Whether two descriptions may be of one cluster: a peak or a memory that one of them does not know (0) is no difference.
+// Whether two descriptions may be of one cluster: a peak or a memory that one of them does not know (0) is no
+// difference, nor is the rate of its links, which may slow down.
 bool MayBeOne(const Cluster& one, const Cluster& other) {
   const auto alike = [](double a, double b) { return a == b || a == 0 || b == 0; };
   return one.nodes == other.nodes && one.gpus_per_node == other.gpus_per_node &&
@@ -27,11 +28,13 @@ bool MayBeOne(const Cluster& one, const Cluster& other) {
 
 constexpr char kSelectBatchOfRequest[] = "SELECT id FROM sample_batch WHERE request_id = ?";
 constexpr char kSelectCalibrationOf[] = R"sql(
-SELECT id, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT id, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, node_link_bytes_per_s,
+       network_bytes_per_s
 FROM calibration WHERE calibration = ?)sql";
 constexpr char kInsertCalibration[] = R"sql(
-INSERT INTO calibration (calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
-VALUES (?, ?, ?, ?, ?, ?))sql";
+INSERT INTO calibration (calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+                         node_link_bytes_per_s, network_bytes_per_s)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?))sql";
 // Ids go on rising where the last batches were removed: profiles tell by them which batches are older.
 constexpr char kInsertBatch[] = R"sql(
 INSERT INTO sample_batch (calibration_id, request_id, received_at, id)
@@ -44,14 +47,15 @@ INSERT INTO sample (batch_id, ordinal, collective, algorithm, group_size, ranks_
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ''))sql";
 
 constexpr char kSelectCalibrations[] = R"sql(
-SELECT id, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT id, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+       node_link_bytes_per_s, network_bytes_per_s
 FROM calibration
 WHERE (?1 IS NULL OR profile_name = ?1) AND (?2 IS NULL OR calibration = ?2)
 ORDER BY id)sql";
 constexpr char kSelectBatchesOfCalibration[] = "SELECT id FROM sample_batch WHERE calibration_id = ? ORDER BY id";
 // The first cluster of the name that has samples which count.
 constexpr char kSelectClusterOfName[] = R"sql(
-SELECT nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, node_link_bytes_per_s, network_bytes_per_s
 FROM calibration
 WHERE profile_name = ? AND EXISTS (SELECT 1 FROM sample_batch JOIN sample ON batch_id = sample_batch.id
                                    WHERE calibration_id = calibration.id)

@@ -36,7 +36,8 @@ StatusOr<SampleSet> ReadAll(const std::vector<std::string>& paths) {
                                  more.cluster.gpus_per_node, " GPUs, expected ", all.cluster.nodes, " of ",
                                  all.cluster.gpus_per_node, " as in ", paths.front()));
     }
-    for (double Cluster::*known : {&Cluster::peak_flops_per_s, &Cluster::device_memory_bytes}) {
+    for (double Cluster::*known : {&Cluster::peak_flops_per_s, &Cluster::device_memory_bytes,
+                                   &Cluster::node_link_bytes_per_s, &Cluster::network_bytes_per_s}) {
       if (all.cluster.*known == 0) all.cluster.*known = more.cluster.*known;
     }
     all.samples.insert(all.samples.end(), more.samples.begin(), more.samples.end());

@@ -112,8 +112,10 @@ void CompleteFrom(const Profile& other, Profile& profile) {
   profile.collectives.insert(profile.collectives.end(), collectives.begin(), collectives.end());
   profile.kernels.insert(profile.kernels.end(), kernels.begin(), kernels.end());
   if (!profile.roofline) profile.roofline = other.roofline;
-  if (cluster.peak_flops_per_s == 0) cluster.peak_flops_per_s = other.cluster.peak_flops_per_s;
-  if (cluster.device_memory_bytes == 0) cluster.device_memory_bytes = other.cluster.device_memory_bytes;
+  for (double Cluster::*const known : {&Cluster::peak_flops_per_s, &Cluster::device_memory_bytes,
+                                       &Cluster::node_link_bytes_per_s, &Cluster::network_bytes_per_s}) {
+    if (cluster.*known == 0) cluster.*known = other.cluster.*known;
+  }
 }
 
 PricedTime Price(const CostModel& model, double size, double bus_factor) {

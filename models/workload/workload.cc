@@ -260,7 +260,9 @@ Status ValidateCluster(const Cluster& cluster, const std::string& path) {
     return BadField(path + ".nodes", StrCat(cluster.nodes), "at most 16777216 ranks in all");
   }
   RETURN_IF_ERROR(FiniteAtLeast(path + ".peakFlopsPerS", cluster.peak_flops_per_s, 0));
-  return FiniteAtLeast(path + ".deviceMemoryBytes", cluster.device_memory_bytes, 0);
+  RETURN_IF_ERROR(FiniteAtLeast(path + ".deviceMemoryBytes", cluster.device_memory_bytes, 0));
+  RETURN_IF_ERROR(FiniteAtLeast(path + ".nodeLinkBytesPerS", cluster.node_link_bytes_per_s, 0));
+  return FiniteAtLeast(path + ".networkBytesPerS", cluster.network_bytes_per_s, 0);
 }
 
 StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& cluster) {

@@ -137,6 +137,9 @@ struct Cluster {
   int gpus_per_node = 1;           // g
   double peak_flops_per_s = 0;     // Of one GPU; 0: unknown.
   double device_memory_bytes = 0;  // Of one GPU; 0: unknown.
+  // The most that one rank can send one way: over the links inside its node, and over its share of the node's network
+  // cards. 0: unknown.
+  double node_link_bytes_per_s = 0, network_bytes_per_s = 0;
 
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };

@@ -33,13 +33,15 @@ def baseline_of(workload: workload_pb2.Workload, cluster: cluster_pb2.Cluster) -
 
 
 def check_cluster(cluster: cluster_pb2.Cluster, path: str) -> None:
-    """Checks nodes, GPUs and the two capacities."""
+    """Checks nodes, GPUs and the capacities."""
     _at_least_one(f"{path}.nodes", cluster.nodes)
     _at_least_one(f"{path}.gpusPerNode", cluster.gpus_per_node)
     if cluster.nodes * cluster.gpus_per_node > _MOST_RANKS:
         raise mismatch(f"{path}.nodes", str(cluster.nodes), f"at most {_MOST_RANKS} ranks in all")
     _finite_at_least(f"{path}.peakFlopsPerS", cluster.peak_flops_per_s, 0)
     _finite_at_least(f"{path}.deviceMemoryBytes", cluster.device_memory_bytes, 0)
+    _finite_at_least(f"{path}.nodeLinkBytesPerS", cluster.node_link_bytes_per_s, 0)
+    _finite_at_least(f"{path}.networkBytesPerS", cluster.network_bytes_per_s, 0)
 
 
 def resolve(asked: workload_pb2.Workload, cluster: cluster_pb2.Cluster) -> workload_pb2.Workload:

@@ -439,13 +439,62 @@ TEST_F(MigrationTest, Version6KnowsNoRequestsOfRunsAndTheirSealsHold) {
   SQLite::Database(path_.string(), SQLite::OPEN_READWRITE)
       .exec(
           "DROP INDEX run_by_request; ALTER TABLE run DROP COLUMN request_id; DROP TABLE retired_key;"
-          "DROP TABLE withdrawal; DROP TABLE agent_name; PRAGMA user_version = 6");
+          "DROP TABLE withdrawal; DROP TABLE agent_name; ALTER TABLE profile DROP COLUMN node_link_bytes_per_s;"
+          "ALTER TABLE profile DROP COLUMN network_bytes_per_s; ALTER TABLE calibration DROP COLUMN "
+          "network_bytes_per_s;"
+          "ALTER TABLE calibration DROP COLUMN node_link_bytes_per_s; PRAGMA user_version = 6");
   Store store = MustOpen(path_);
   ASSERT_EQ(Must(store.RunsOf(plan)).size(), 1U);
   EXPECT_EQ(Must(store.RunsOf(plan))[0].request_id, "");
   EXPECT_EQ(Must(store.SamplesOf({})).at(0).samples, batch.samples);
   (void)Must(store.SaveRun({.plan = plan, .schedule = "BASELINE", .request_id = "r"}));
   EXPECT_EQ(Must(store.RunsOf(plan)).at(1).request_id, "r");
+}
+
+TEST_F(MigrationTest, Version9KnowsNoRatesOfLinksAndItsSealsHold) {
+  MakeVersion2();
+  {
+    SQLite::Database database(path_.string(), SQLite::OPEN_READWRITE);
+    db::Migrate(database, 9);
+  }
+  EXPECT_EQ(Must(Store::OpenReadOnly(path_)->LoadProfile()), Expected());
+  Store store = MustOpen(path_);
+  EXPECT_EQ(Must(store.LoadProfile()), Expected());
+  const SampleBatch batch = SmallBatch("1", 1e-3);
+  EXPECT_EQ(Must(store.SamplesOf({})).at(0).samples, batch.samples);
+  EXPECT_EQ(Must(store.AppendSamples({&batch, 1})).repeated, 1);
+  // One rate alone, either, and both.
+  for (const auto& [node_link, network] : {std::pair(4.5e11, 0.0), std::pair(0.0, 5e10), std::pair(4.5e11, 5e10)}) {
+    Profile wired = SmallProfile("wired");
+    wired.cluster.node_link_bytes_per_s = node_link;
+    wired.cluster.network_bytes_per_s = network;
+    (void)Must(store.SaveProfile(wired));
+    EXPECT_EQ(Must(store.LoadProfile()).cluster, wired.cluster);
+    EXPECT_EQ(Must(store.ListOverviews({})).profiles.at(0).cluster, wired.cluster);
+  }
+  // Links of another rate are no other cluster: they may have slowed down.
+  SampleBatch wired = SmallBatch("2", 1e-3);
+  wired.calibration = "tuesday";
+  wired.samples.cluster.network_bytes_per_s = 5e10;
+  (void)Must(store.AppendSamples({&wired, 1}));
+  wired.request_id = "3";
+  wired.calibration = "wednesday";
+  wired.samples.cluster.network_bytes_per_s = 4e10;
+  (void)Must(store.AppendSamples({&wired, 1}));
+  EXPECT_EQ(Must(store.SamplesOf({})).at(2).samples.cluster, wired.samples.cluster);
+}
+
+TEST_F(MigrationTest, ARateThatComesOrGoesBreaksTheSeal) {
+  Profile wired = SmallProfile("wired");
+  wired.cluster.network_bytes_per_s = 5e10;
+  (void)Must(MustOpen(path_).SaveProfile(wired));
+  const auto damaged_by = [&](const char* change) {
+    SQLite::Database(path_.string(), SQLite::OPEN_READWRITE).exec(change);
+    return MustOpen(path_).LoadProfile().status();
+  };
+  EXPECT_TRUE(Is(damaged_by("UPDATE profile SET node_link_bytes_per_s = 1"), StatusCode::kDataLoss, "profile 1"));
+  EXPECT_EQ(damaged_by("UPDATE profile SET node_link_bytes_per_s = NULL"), OkStatus());
+  EXPECT_TRUE(Is(damaged_by("UPDATE profile SET network_bytes_per_s = NULL"), StatusCode::kDataLoss, "profile 1"));
 }
 
 TEST_F(MigrationTest, ALimitThatComesOrGoesBreaksTheSeal) {

@@ -49,7 +49,9 @@ Cluster RandomValues::AnyCluster() {
   return {.nodes = Int(1, 1000),
           .gpus_per_node = Int(1, 16),
           .peak_flops_per_s = Coin() ? Positive() : 0,
-          .device_memory_bytes = Coin() ? Positive() : 0};
+          .device_memory_bytes = Coin() ? Positive() : 0,
+          .node_link_bytes_per_s = Coin() ? Positive() : 0,
+          .network_bytes_per_s = Coin() ? Positive() : 0};
 }
 
 CollectiveKey RandomValues::AnyCollectiveKey() {

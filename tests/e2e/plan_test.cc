@@ -270,11 +270,13 @@ TEST(FitCommandTest, RepeatedSamplesAreMergedAndBadOnesRefused) {
   second["samples"][0]["ranksPerNode"] = 4;
   first["cluster"]["deviceMemoryBytes"] = 0;
   second["cluster"]["deviceMemoryBytes"] = 8e10;
+  second["cluster"]["networkBytesPerS"] = 5e10;
   const std::string a = folder.Write("a.json", first.dump()), b = folder.Write("b.json", second.dump());
   const Outcome merged = RunMoeplan({"fit", "--samples", a, "--samples", b, "--json"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_EQ(Json::parse(merged.out).at("collectives").size(), 2U);
   EXPECT_EQ(Json::parse(merged.out).at("cluster").at("deviceMemoryBytes"), 8e10) << "what one file does not know";
+  EXPECT_EQ(Json::parse(merged.out).at("cluster").at("networkBytesPerS"), 5e10);
   second["samples"][2]["timeS"][1] = -1;
   ExpectRefused(RunMoeplan({"fit", "--samples", folder.Write("c.json", second.dump()), "--json"}),
                 "samples[2].timeS[1]");
@@ -450,9 +452,8 @@ TEST(GraphCommandTest, ALayoutIsWhatItsOptionsSay) {
 }
 
 TEST(GraphCommandTest, AStageIsWhatItsOptionsSay) {
-  const Outcome options =
-      RunTinyGraph({"--batch", "2", "--expert-parallel", "4", "--pipeline-parallel", "2", "--stage", "0",
-                    "--capacity-factor", "0"});
+  const Outcome options = RunTinyGraph(
+      {"--batch", "2", "--expert-parallel", "4", "--pipeline-parallel", "2", "--stage", "0", "--capacity-factor", "0"});
   ASSERT_EQ(options.exit_code, 0) << options.err;
   const std::string layout = R"({"microBatch": 2, "expertParallel": 4, "pipelineParallel": 2})";
   EXPECT_EQ(RunTinyGraph({"--layout", layout, "--stage", "0"}).out, options.out);
@@ -511,9 +512,8 @@ TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
     return ids;
   };
   const std::string stages = R"({"pipelineParallel": 2, "virtualStages": 2, "expertParallel": 4})";
-  EXPECT_THAT(ids_of(stages, {"--stage", "2"}),
-              AllOf(Contains("layer2.attention"), Not(Contains("layer1.attention")),
-                    Not(Contains("layer3.attention"))));
+  EXPECT_THAT(ids_of(stages, {"--stage", "2"}), AllOf(Contains("layer2.attention"), Not(Contains("layer1.attention")),
+                                                      Not(Contains("layer3.attention"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "FULL", "recomputeLayers": 1})"),
               AllOf(Contains("layer0.all_to_all1.recomputed"), Not(Contains("layer1.all_to_all1.recomputed"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "recompute": "SELECTIVE", "recomputeModules": ["LAYERNORM"]})"),
@@ -523,9 +523,9 @@ TEST(GraphCommandTest, ALayoutSaysWhatIsKeptAndPredicted) {
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "dispatcher": "ALL_GATHER"})"),
               AllOf(Contains("layer2.gather"), Contains("layer2.scatter"), Not(Contains("layer2.all_to_all1"))));
   EXPECT_THAT(ids_of(R"({"expertParallel": 4, "dispatcher": "DEEPEP"})"), Contains("layer2.all_to_all1"));
-  EXPECT_THAT(ids_of(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
-              AllOf(Contains("layer0.contexts_keys"), Contains("layer0.contexts_out"),
-                    Not(Contains("layer0.contexts"))));
+  EXPECT_THAT(
+      ids_of(R"({"contextParallel": 2, "contextExchange": "ALL_TO_ALL"})"),
+      AllOf(Contains("layer0.contexts_keys"), Contains("layer0.contexts_out"), Not(Contains("layer0.contexts"))));
   EXPECT_THAT(ids_of(R"({"tensorParallel": 2, "overlapTensorParallel": true, "precision": "FP8"})"),
               AllOf(Contains("layer0.qkv_in.piece2"), Contains("layer0.qkv.piece2"), Contains("head_in")));
 }

@@ -12,7 +12,12 @@ constexpr CollectiveKey kAllToAll = {.collective = Collective::kAllToAll, .group
 constexpr KernelKey kNorm = {.kernel = Kernel::kNorm};
 
 Profile Named() {
-  Profile named = {.cluster = {.nodes = 4, .gpus_per_node = 8, .peak_flops_per_s = 9e14, .device_memory_bytes = 8e10}};
+  Profile named = {.cluster = {.nodes = 4,
+                               .gpus_per_node = 8,
+                               .peak_flops_per_s = 9e14,
+                               .device_memory_bytes = 8e10,
+                               .node_link_bytes_per_s = 4.5e11,
+                               .network_bytes_per_s = 5e10}};
   named.collectives.push_back({kAllToAll, MakeCostModel(AlphaBeta{1e-5, 1e-11})});
   named.kernels.push_back({kNorm, MakeCostModel(AlphaBeta{1e-6, 1e-12})});
   named.roofline = Roofline{.flops_per_s = 7e14};
@@ -20,7 +25,8 @@ Profile Named() {
 }
 
 TEST(CompleteFromTest, WhatWasMeasuredStaysAndTheRestIsAdded) {
-  Profile measured = {.cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 6e14}};
+  Profile measured = {
+      .cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 6e14, .network_bytes_per_s = 2.5e10}};
   const CollectiveKey all_gather = {.collective = Collective::kAllGather, .group = {8, 8}};
   measured.collectives.push_back({all_gather, MakeCostModel(AlphaBeta{2e-5, 2e-11})});
   measured.kernels.push_back({kNorm, MakeCostModel(AlphaBeta{3e-6, 3e-12})});
@@ -32,6 +38,8 @@ TEST(CompleteFromTest, WhatWasMeasuredStaysAndTheRestIsAdded) {
   EXPECT_EQ(measured.cluster.nodes, 2);
   EXPECT_EQ(measured.cluster.peak_flops_per_s, 6e14);
   EXPECT_EQ(measured.cluster.device_memory_bytes, 8e10);
+  EXPECT_EQ(measured.cluster.node_link_bytes_per_s, 4.5e11);
+  EXPECT_EQ(measured.cluster.network_bytes_per_s, 2.5e10);
 }
 
 // One card was measured, and its profile completes what is known of a cluster of such cards.

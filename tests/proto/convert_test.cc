@@ -215,9 +215,23 @@ TEST(WorkloadConversionTest, AWorkloadWithoutNameIsCalledByItsPlace) {
 }
 
 TEST(ClusterConversionTest, RoundTripsAndIsChecked) {
-  const Cluster cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 3e14, .device_memory_bytes = 8e10};
+  const Cluster cluster = {.nodes = 2,
+                           .gpus_per_node = 8,
+                           .peak_flops_per_s = 3e14,
+                           .device_memory_bytes = 8e10,
+                           .node_link_bytes_per_s = 4.5e11,
+                           .network_bytes_per_s = 5e10};
   ExpectRoundTrip<v1::Cluster>(cluster, [](const v1::Cluster& m) { return ClusterFromProto(m); });
+  EXPECT_EQ(*ClusterFromProto(Parsed<v1::Cluster>(R"({"nodes": 2, "gpusPerNode": 8, "peakFlopsPerS": 3e14,
+          "deviceMemoryBytes": 8e10, "nodeLinkBytesPerS": 4.5e11, "networkBytesPerS": 5e10})")),
+            cluster);
   EXPECT_THAT(ErrorOf(ClusterFromProto({})), StartsWith("cluster.nodes: found 0"));
+  v1::Cluster negative = ToProto(cluster);
+  negative.set_node_link_bytes_per_s(-1);
+  EXPECT_THAT(ErrorOf(ClusterFromProto(negative)), StartsWith("cluster.nodeLinkBytesPerS: found -1"));
+  negative = ToProto(cluster);
+  negative.set_network_bytes_per_s(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(ErrorOf(ClusterFromProto(negative)), StartsWith("cluster.networkBytesPerS: found inf"));
 }
 
 constexpr char kSimulatedCluster[] = R"({"name": "a", "nodes": 2, "gpusPerNode": 4,

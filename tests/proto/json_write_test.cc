@@ -53,7 +53,8 @@ TEST(JsonWriteTest, KeysKeepTheOrderOfTheFile) {
   v1::Cluster cluster;
   cluster.set_device_memory_bytes(8.5e10);
   cluster.set_nodes(2);
-  EXPECT_EQ(Compact(cluster), R"({"nodes":2,"gpusPerNode":0,"peakFlopsPerS":0,"deviceMemoryBytes":8.5e+10})");
+  EXPECT_EQ(Compact(cluster), R"({"nodes":2,"gpusPerNode":0,"peakFlopsPerS":0,"deviceMemoryBytes":8.5e+10,)"
+                              R"("nodeLinkBytesPerS":0,"networkBytesPerS":0})");
 }
 
 TEST(JsonWriteTest, PrettyIsIndentedByTwoAndKeepsScalarListsOnOneLine) {

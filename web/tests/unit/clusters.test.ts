@@ -10,7 +10,7 @@ import type { ClusterOverview } from "../../generated/moeplan/v1/profile_service
 
 const overview = (profileName: string): ClusterOverview => ({
   profileName, profileVersion: 1, createdAt: "2026-01-01T00:00:00Z", versions: 1,
-  cluster: { nodes: 2, gpusPerNode: 4, peakFlopsPerS: 0, deviceMemoryBytes: 0 },
+  cluster: { nodes: 2, gpusPerNode: 4, peakFlopsPerS: 0, deviceMemoryBytes: 0, nodeLinkBytesPerS: 0, networkBytesPerS: 0 },
   collectives: 1, kernels: 1, samples: 10, rejectedSamples: 0, lastSampleAt: "", worstCost: "",
 });
 

@@ -95,7 +95,7 @@ describe("the layer of a layout", () => {
   });
 
   it("is priced over as many nodes as the GPUs fill", () => {
-    const cluster = { nodes: 2, gpusPerNode: 8, peakFlopsPerS: 0, deviceMemoryBytes: 0 };
+    const cluster = { nodes: 2, gpusPerNode: 8, peakFlopsPerS: 0, deviceMemoryBytes: 0, nodeLinkBytesPerS: 0, networkBytesPerS: 0 };
     expect(nodesAxis(64, cluster)).toBe("cluster.nodes=8");
     expect(nodesAxis(16, cluster)).toBeNull();
     expect(nodesAxis(12, cluster)).toBeNull();
