@@ -27,14 +27,34 @@ std::optional<std::string> WhyTooFast(const Sample& sample, double amount, doubl
                 " per second, expected at most ", peak, " = ", peak_per_s);
 }
 
-std::optional<std::string> WhyTooFast(const Sample& sample, const CollectiveKey& key) {
+double MovedBytes(const Sample& sample, const CollectiveKey& key) {
+  return sample.size * std::min(1.0, BusFactor(key.collective, key.group.size));
+}
+
+std::optional<std::string> WhyFasterThanToldLinks(const Sample& sample, const CollectiveKey& key) {
   const auto link = sample.provenance.find(kLinkBytesPerSKey);
   if (link == sample.provenance.end()) return std::nullopt;
   const std::string peak = StrCat("provenance.", kLinkBytesPerSKey);
   const std::optional<double> link_bytes_per_s = PositiveNumberOf(link->second);
   if (!link_bytes_per_s) return StrCat(peak, ": found '", link->second, "', expected a finite number above 0");
-  const double moved_bytes = sample.size * std::min(1.0, BusFactor(key.collective, key.group.size));
-  return WhyTooFast(sample, moved_bytes, *link_bytes_per_s, peak);
+  return WhyTooFast(sample, MovedBytes(sample, key), *link_bytes_per_s, peak);
+}
+
+std::optional<std::string> WhyFasterThanLinks(const Sample& sample, const CollectiveKey& key, const Cluster& cluster) {
+  if (key.collective == Collective::kAllToAllAllGather || key.dispatcher != Dispatcher::kAllToAll) return std::nullopt;
+  const double moved_bytes = MovedBytes(sample, key);
+  if (key.group.ranks_per_node == key.group.size) {
+    if (cluster.node_link_bytes_per_s <= 0) return std::nullopt;
+    return WhyTooFast(sample, moved_bytes, cluster.node_link_bytes_per_s, "cluster.nodeLinkBytesPerS");
+  }
+  if (key.group.ranks_per_node > 1 || cluster.network_bytes_per_s <= 0) return std::nullopt;
+  const double burst_bytes = std::clamp(kBurstS * cluster.network_bytes_per_s, kLeastBurstBytes, kMostBurstBytes);
+  return WhyTooFast(sample, moved_bytes - burst_bytes, cluster.network_bytes_per_s, "cluster.networkBytesPerS");
+}
+
+std::optional<std::string> WhyTooFast(const Sample& sample, const CollectiveKey& key, const Cluster& cluster) {
+  if (std::optional<std::string> why = WhyFasterThanToldLinks(sample, key)) return why;
+  return WhyFasterThanLinks(sample, key, cluster);
 }
 
 std::optional<std::string> WhyTooFast(const Sample& sample, const KernelKey& key, const Cluster& cluster) {
@@ -43,36 +63,44 @@ std::optional<std::string> WhyTooFast(const Sample& sample, const KernelKey& key
   return WhyTooFast(sample, computed, cluster.peak_flops_per_s, "cluster.peakFlopsPerS");
 }
 
-bool IsPossiblePeak(double flops_per_s) {
-  return flops_per_s == 0 || (kLowestPeakFlopsPerS <= flops_per_s && flops_per_s <= kHighestRatePerS);
-}
+// A figure that a cluster may have of its devices, and the bounds of it.
+struct Capacity {
+  const char* name;
+  double Cluster::*value;
+  double least, most;
 
-bool IsPossibleMemory(double bytes) { return bytes == 0 || (kSmallestDeviceBytes <= bytes && bytes <= kLargestSize); }
+  bool IsPossible(const Cluster& cluster) const {
+    const double told = cluster.*value;
+    return told == 0 || (least <= told && told <= most);
+  }
+};
 
-Status Impossible(const std::string& path, double found, double least, double most) {
-  return InvalidInput(StrCat(path, ": found ", found, ", expected 0 (not known) or ", least, " to ", most));
-}
+constexpr Capacity kCapacities[] = {
+    {"peakFlopsPerS", &Cluster::peak_flops_per_s, kLowestPeakFlopsPerS, kHighestRatePerS},
+    {"deviceMemoryBytes", &Cluster::device_memory_bytes, kSmallestDeviceBytes, kLargestSize},
+    {"nodeLinkBytesPerS", &Cluster::node_link_bytes_per_s, kSlowestLinkBytesPerS, kHighestRatePerS},
+    {"networkBytesPerS", &Cluster::network_bytes_per_s, kSlowestLinkBytesPerS, kHighestRatePerS}};
 
 }  // namespace
 
 Status ValidatePossible(const Cluster& cluster, const std::string& path) {
-  if (!IsPossiblePeak(cluster.peak_flops_per_s)) {
-    return Impossible(path + ".peakFlopsPerS", cluster.peak_flops_per_s, kLowestPeakFlopsPerS, kHighestRatePerS);
-  }
-  if (!IsPossibleMemory(cluster.device_memory_bytes)) {
-    return Impossible(path + ".deviceMemoryBytes", cluster.device_memory_bytes, kSmallestDeviceBytes, kLargestSize);
+  for (const Capacity& capacity : kCapacities) {
+    if (capacity.IsPossible(cluster)) continue;
+    return InvalidInput(StrCat(path, ".", capacity.name, ": found ", cluster.*capacity.value,
+                               ", expected 0 (not known) or ", capacity.least, " to ", capacity.most));
   }
   return OkStatus();
 }
 
 void ForgetImpossible(Cluster& cluster) {
-  if (!IsPossiblePeak(cluster.peak_flops_per_s)) cluster.peak_flops_per_s = 0;
-  if (!IsPossibleMemory(cluster.device_memory_bytes)) cluster.device_memory_bytes = 0;
+  for (const Capacity& capacity : kCapacities) {
+    if (!capacity.IsPossible(cluster)) cluster.*capacity.value = 0;
+  }
 }
 
 std::optional<std::string> WhyImplausible(const Sample& sample, const Cluster& cluster) {
   if (const Status sound = ValidatePossible(sample, ""); !sound.ok()) return sound.message();
-  if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) return WhyTooFast(sample, *key);
+  if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) return WhyTooFast(sample, *key, cluster);
   return WhyTooFast(sample, std::get<KernelKey>(sample.key), cluster);
 }
 

@@ -132,5 +132,69 @@ TEST(PlausibleTest, NoProductIsFasterThanTheGpu) {
   EXPECT_EQ(Why(sample), std::nullopt);
 }
 
+// ---- Links that the cluster knows.
+
+constexpr Cluster kWired = {.nodes = 4, .gpus_per_node = 4, .node_link_bytes_per_s = 1e11, .network_bytes_per_s = 1e10};
+
+std::optional<std::string> WhyOver(const GroupShape& group, double time_s, const Cluster& cluster = kWired) {
+  const Sample sample = {
+      .key = CollectiveKey{.collective = Collective::kAllToAll, .group = group}, .size = 4e9, .times_s = {1e3, time_s}};
+  return WhyImplausible(sample, cluster);
+}
+
+TEST(PlausibleTest, NothingInsideANodeIsFasterThanItsLinks) {
+  // 3e9 of 4e9 bytes leave each rank: at 1e11 bytes/s and with 5 % of slack in 28.57 ms.
+  EXPECT_EQ(WhyOver({4, 4}, 28.6e-3), std::nullopt);
+  EXPECT_THAT(WhyOver({4, 4}, 28.5e-3), Optional(HasSubstr("timeS[1]: found 0.0285 s, which is 105263157894")));
+  EXPECT_THAT(WhyOver({4, 4}, 28.5e-3), Optional(HasSubstr("expected at most cluster.nodeLinkBytesPerS = 1e+11")));
+}
+
+TEST(PlausibleTest, NothingBetweenSingleRanksOfNodesIsFasterThanTheNetwork) {
+  // 3e9 bytes less a burst of 2 MiB at 1e10 bytes/s, 5 % of slack: 285.5 ms.
+  EXPECT_EQ(WhyOver({4, 1}, 285.6e-3), std::nullopt);
+  EXPECT_THAT(WhyOver({4, 1}, 285.4e-3), Optional(HasSubstr("expected at most cluster.networkBytesPerS = 1e+10")));
+}
+
+TEST(PlausibleTest, GroupsThatUseBothLinksAndWiresThatAreNotKnownAreNotAsked) {
+  EXPECT_EQ(WhyOver({8, 2}, 10e-3), std::nullopt);
+  const Cluster unknown = {.nodes = 4, .gpus_per_node = 4};
+  EXPECT_EQ(WhyOver({4, 4}, 10e-3, unknown), std::nullopt);
+  EXPECT_EQ(WhyOver({4, 1}, 10e-3, unknown), std::nullopt);
+  Sample sample = {.key = CollectiveKey{.collective = Collective::kAllToAllAllGather, .group = {4, 1}},
+                   .size = 4e9,
+                   .times_s = {10e-3}};
+  EXPECT_EQ(WhyImplausible(sample, kWired), std::nullopt);
+  sample.key = CollectiveKey{.collective = Collective::kAllToAll, .group = {4, 1}, .dispatcher = Dispatcher::kDeepEp};
+  EXPECT_EQ(WhyImplausible(sample, kWired), std::nullopt);
+}
+
+// A token bucket of an emulated network is full after a pause: 150 µs of its rate, but a frame of 9000 bytes at least.
+TEST(PlausibleTest, ABurstIsNoLie) {
+  const auto why = [](double rate, double bytes, double time_s) {
+    const Sample sample = {.key = CollectiveKey{.collective = Collective::kAllToAll, .group = {2, 1}},
+                           .size = 2 * bytes,  // A rank sends half of it.
+                           .times_s = {time_s}};
+    return WhyImplausible(sample, {.nodes = 2, .gpus_per_node = 2, .network_bytes_per_s = rate});
+  };
+  EXPECT_EQ(why(2.5e7, 16384, 2e-5), std::nullopt);
+  EXPECT_EQ(why(1e9, 1.5e5, 2e-5), std::nullopt);
+  EXPECT_NE(why(2.5e7, 1 << 20, 2e-2), std::nullopt);  // 42 ms.
+  EXPECT_NE(why(1e9, 1e6, 2e-5), std::nullopt);
+}
+
+TEST(PlausibleTest, RatesOfLinksHaveBounds) {
+  for (const double rate : {0.5, 1e300}) {
+    Cluster cluster = kWired;
+    cluster.network_bytes_per_s = rate;
+    EXPECT_THAT(ValidatePossible(cluster, "cluster").message(), HasSubstr("cluster.networkBytesPerS: found "));
+    ForgetImpossible(cluster);
+    EXPECT_EQ(cluster.network_bytes_per_s, 0);
+    EXPECT_EQ(cluster.node_link_bytes_per_s, 1e11);
+    cluster.node_link_bytes_per_s = rate;
+    EXPECT_THAT(ValidatePossible(cluster, "cluster").message(), HasSubstr("cluster.nodeLinkBytesPerS: found "));
+  }
+  EXPECT_TRUE(ValidatePossible(kWired, "cluster").ok());
+}
+
 }  // namespace
 }  // namespace moeplan

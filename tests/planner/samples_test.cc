@@ -364,7 +364,24 @@ TEST_F(SamplesTest, AnAttackWithAClusterOfNoMachineBreaksNoProfile) {
     EXPECT_THAT(PutSamples(environment(), attack, {}), IsError(StatusCode::kInvalidInput, fact.field));
     EXPECT_THAT(AppendSamples(environment(), AppendOf(attack), {}), IsError(StatusCode::kInvalidInput, fact.field));
   }
+  v1::PutSamplesRequest attack = GateSamples("attack", 1e-3);
+  attack.mutable_samples()->mutable_cluster()->set_network_bytes_per_s(0.5);
+  EXPECT_THAT(PutSamples(environment(), attack, {}),
+              IsError(StatusCode::kInvalidInput, "samples.cluster.networkBytesPerS: found 0.5"));
   EXPECT_EQ(store_->LoadProfile({.name = "gates"})->cluster.device_memory_bytes, 0);
+}
+
+TEST_F(SamplesTest, AFitKeepsTheFastestRatesThatAnyOfItsSamplesKnow) {
+  v1::PutSamplesRequest unknown = GateSamples("a", 1e-3), fast = GateSamples("b", 1e-3), slow = GateSamples("c", 1e-3);
+  fast.mutable_samples()->mutable_cluster()->set_network_bytes_per_s(5e10);
+  slow.mutable_samples()->mutable_cluster()->set_network_bytes_per_s(4e10);
+  slow.mutable_samples()->mutable_cluster()->set_node_link_bytes_per_s(4.5e11);
+  Put(unknown);
+  Put(fast);
+  Put(slow);
+  const Cluster cluster = store_->LoadProfile({.name = "gates"})->cluster;
+  EXPECT_EQ(cluster.network_bytes_per_s, 5e10);
+  EXPECT_EQ(cluster.node_link_bytes_per_s, 4.5e11);
 }
 
 TEST_F(SamplesTest, AFitForgetsFactsOfNoMachine) {

@@ -13,7 +13,7 @@
 namespace moeplan::service {
 namespace {
 
-// Peaks are measured by each calibration, and the memory of devices is what a driver says of it.
+// Peaks are measured by each calibration, the memory of devices is what a driver says of it, and links may slow down.
 bool SameCluster(const Cluster& one, const Cluster& other) {
   return one.nodes == other.nodes && one.gpus_per_node == other.gpus_per_node;
 }
@@ -30,7 +30,11 @@ StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, Unknown
     ForgetImpossible(cluster);
     // Commands that write to the database themselves may have mixed them.
     if (!SameCluster(cluster, all.cluster)) return error::MixedClusters(all.name, calibration.calibration);
-    all.cluster.peak_flops_per_s = std::max(all.cluster.peak_flops_per_s, cluster.peak_flops_per_s);
+    // Links may have slowed down since; what was measured before is of the faster ones.
+    for (double Cluster::*const most :
+         {&Cluster::peak_flops_per_s, &Cluster::node_link_bytes_per_s, &Cluster::network_bytes_per_s}) {
+      all.cluster.*most = std::max(all.cluster.*most, cluster.*most);
+    }
     if (cluster.device_memory_bytes > 0) all.cluster.device_memory_bytes = cluster.device_memory_bytes;
     knows_peak = knows_peak && cluster.peak_flops_per_s > 0;
     all.samples.insert(all.samples.end(), calibration.samples.samples.begin(), calibration.samples.samples.end());
