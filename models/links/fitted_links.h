@@ -11,8 +11,12 @@ namespace moeplan {
 
 struct FittedLink {
   LinkClass link = LinkClass::kIntraNode;
-  double alpha_s = 0;                 // Of each step over it.
-  std::optional<double> bytes_per_s;  // That one rank moves each way; absent: no byte costs anything that could be told.
+  // The time that one message over it takes before its first byte: a start and a step. The two are no figures of the
+  // link by themselves, as a fit cannot tell them apart where all groups have one size.
+  double alpha_s = 0;
+  // One rank moves so much over it each way, never more than the wire where the profile's cluster knows that; absent:
+  // no byte costs anything that could be told.
+  std::optional<double> bytes_per_s;
   std::vector<CollectiveKey> crossed_by;  // Those that were measured, uncontended; by rising key of the group.
 
   friend bool operator==(const FittedLink&, const FittedLink&) = default;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "models/check.h"
+#include "models/cost/plausible.h"
 #include "models/fit/non_negative.h"
 #include "models/fit/statistics.h"
 
@@ -77,7 +78,10 @@ std::vector<Row> RowsOf(const std::vector<const LoadedCurve*>& curves, const Lin
 
 class LinkFit {
  public:
-  LinkFit(std::vector<Row> rows, const LinkUse& use) : rows_(std::move(rows)), use_(use) {
+  LinkFit(std::vector<Row> rows, const LinkUse& use, const Wires& wires)
+      : rows_(std::move(rows)),
+        use_(use),
+        floors_(ValuesOf({.beta_s_per_byte = {wires.BetaFloor(0), wires.BetaFloor(1)}})) {
     for (const Row& row : rows_) {
       for (size_t i = 0; i < kUnknowns; ++i) scales_[i] += row.weight * std::pow(row.terms[i] / row.time_s, 2);
       scale_times_.push_back(row.time_s);
@@ -96,7 +100,8 @@ class LinkFit {
   }
 
  private:
-  // Least squares of (time - line) / scale_time, in unknowns that are root mean square shares of the time.
+  // Least squares of (time - line) / scale_time, in unknowns that are root mean square shares of the time: what is
+  // above their floors, which may not be negative.
   void Solve(const LinkUse& use) {
     std::vector<double> gram(kUnknowns * kUnknowns), moment(kUnknowns);
     for (size_t r = 0; r < rows_.size(); ++r) {
@@ -109,8 +114,11 @@ class LinkFit {
       }
     }
     for (size_t i = 0; i < kUnknowns; ++i) gram[i * kUnknowns + i] += kPull;
+    for (size_t i = 0; i < kUnknowns; ++i) {
+      for (size_t j = 0; j < kUnknowns; ++j) moment[i] -= gram[i * kUnknowns + j] * floors_[j] * scales_[j];
+    }
     const std::vector<double> shares = NonNegativeMinimum(gram, moment);
-    for (size_t i = 0; i < kUnknowns; ++i) values_[i] = scales_[i] > 0 ? shares[i] / scales_[i] : 0;
+    for (size_t i = 0; i < kUnknowns; ++i) values_[i] = floors_[i] + (scales_[i] > 0 ? shares[i] / scales_[i] : 0);
   }
 
   void Reweigh(bool redescending) {
@@ -135,6 +143,7 @@ class LinkFit {
 
   const std::vector<Row> rows_;
   const LinkUse use_;
+  const Terms floors_;
   Terms scales_ = {};
   Terms values_ = {};
   std::vector<double> scale_times_, trust_;
@@ -158,17 +167,23 @@ double TimeS(const LinkLine& line, const LinkLoad& load, double bytes) {
   return load == LinkLoad() ? 0 : LineOf(TermsOf(load, bytes), ValuesOf(line.costs), line.use);
 }
 
-LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const LinkUse& use) {
-  MOEPLAN_CHECK(!curves.empty());
-  return {use, CostsOf(LinkFit(RowsOf(curves, use), use).Run())};
+Wires WiresOf(const Cluster& cluster) {
+  Cluster known = cluster;
+  ForgetImpossible(known);
+  return {.bytes_per_s = {known.node_link_bytes_per_s, known.network_bytes_per_s}};
 }
 
-LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves) {
+LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const LinkUse& use, const Wires& wires) {
+  MOEPLAN_CHECK(!curves.empty());
+  return {use, CostsOf(LinkFit(RowsOf(curves, use), use, wires).Run())};
+}
+
+LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const Wires& wires) {
   LinkLine best;
   double bar = std::numeric_limits<double>::infinity();
   for (const bool take_turns : {true, false}) {
     for (const GatherRoute route : kGatherRoutes) {
-      const LinkLine line = FitLinkLine(curves, {route, take_turns});
+      const LinkLine line = FitLinkLine(curves, {route, take_turns}, wires);
       const double misfit = Misfit(curves, line);
       if (misfit >= bar) continue;
       best = line;

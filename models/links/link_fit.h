@@ -10,7 +10,8 @@
 // each collective. All parameters are >= 0. Residuals are relative; every curve has the same weight whatever its number
 // of points; Huber's weights first, then Tukey's bisquare. A slight pull of all parameters to 0, in shares of the
 // time, divides between them what the curves cannot tell apart (a start and a step, where all groups have one size).
-// Pure and deterministic.
+// A byte costs at least what it takes on the wire, where the cluster knows how fast that is: curves alone cannot always
+// tell a link from a memory, and noise has some links faster than they are. Pure and deterministic.
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@
 
 #include "models/cost/cost_model.h"
 #include "models/links/link_load.h"
+#include "models/workload/workload.h"
 
 namespace moeplan {
 
@@ -38,6 +40,18 @@ struct LinkCosts {
   friend bool operator==(const LinkCosts&, const LinkCosts&) = default;
 };
 
+// How much one rank can send at most, one way, over each class of link.
+struct Wires {
+  std::array<double, kLinkClasses> bytes_per_s = {};  // By LinkClass; 0: not known.
+
+  // The least that a byte costs; 0 where the wire is not known.
+  double BetaFloor(size_t link) const { return bytes_per_s[link] > 0 ? 1 / bytes_per_s[link] : 0; }
+};
+
+// Takes the rates that the cluster knows. Those that no cluster may have (ValidatePossible, models/cost/plausible.h)
+// count as not known.
+Wires WiresOf(const Cluster& cluster);
+
 struct LinkLine {
   LinkUse use;
   LinkCosts costs;
@@ -55,13 +69,14 @@ struct LoadedCurve {
   const LinkLoad& load(const LinkUse& use) const { return loads[static_cast<size_t>(use.route)]; }
 };
 
-// Requires a curve, each with a point.
-LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const LinkUse& use);
+// Requires a curve, each with a point. No beta of the line is below the floor of its wire, a class that no curve loads
+// included.
+LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const LinkUse& use, const Wires& wires = {});
 
 // The line under the use of the links that misses least: mean over the curves of their mean |log residual|. All uses
 // have as many parameters, so no penalty is due. The first of kGatherRoutes, and taking turns, stay unless another
 // misses by less than kClearlyLess times as much.
 inline constexpr double kClearlyLess = 0.95;
-LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves);
+LinkLine FitLinkLine(const std::vector<const LoadedCurve*>& curves, const Wires& wires = {});
 
 }  // namespace moeplan

@@ -133,10 +133,10 @@ bool Serves(const Basis& as_far, const CollectiveKey& key) {
   });
 }
 
-LinkLine LineThrough(const Basis& basis, const LinkUse* use) {
+LinkLine LineThrough(const Basis& basis, const LinkUse* use, const Wires& wires) {
   std::vector<const LoadedCurve*> curves;
   for (const MeasuredCollective* one : basis) curves.push_back(&one->loaded);
-  return use == nullptr ? FitLinkLine(curves) : FitLinkLine(curves, *use);
+  return use == nullptr ? FitLinkLine(curves, wires) : FitLinkLine(curves, *use, wires);
 }
 
 // log(measured / line) of one curve at a size.
@@ -181,10 +181,11 @@ std::vector<double> SizesOf(const MeasuredCollective& one) {
 
 // |log(measured / predicted)| at each point of a curve that `basis` does not contain, a doubling; empty where the basis
 // says nothing of it.
-std::vector<double> MissesOf(const MeasuredCollective& held_out, const Basis& basis, const LinkUse& use) {
+std::vector<double> MissesOf(const MeasuredCollective& held_out, const Basis& basis, const LinkUse& use,
+                             const Wires& wires) {
   const Basis as_far = AsFar(basis, held_out.key);
   if (!Serves(as_far, held_out.key)) return {};
-  const LinkLine line = LineThrough(basis, &use);
+  const LinkLine line = LineThrough(basis, &use, wires);
   const std::vector<TimePoint> predicted =
       PredictedPoints(held_out.key, held_out.loaded.load(use), line, as_far, SizesOf(held_out));
   const double growth = Growth(as_far, held_out.key.group);
@@ -215,9 +216,10 @@ std::vector<MeasuredCollective> CollectivesThatTeach(const Profile& profile) {
   return all;
 }
 
-LinkModel::LinkModel(const Profile& profile) : measured_(CollectivesThatTeach(profile)) {
+LinkModel::LinkModel(const Profile& profile)
+    : measured_(CollectivesThatTeach(profile)), wires_(WiresOf(profile.cluster)) {
   if (measured_.empty()) return;
-  line_ = LineThrough(PointersTo(measured_), /*use=*/nullptr);
+  line_ = LineThrough(PointersTo(measured_), /*use=*/nullptr, wires_);
   for (const bool group : {false, true}) {
     for (const bool operation : {false, true}) HoldOut({group, operation});
   }
@@ -233,7 +235,7 @@ void LinkModel::HoldOut(const Lack& lack) {
       if (lack.group || lack.operation) return !(lack.group && same_group) && !(lack.operation && same_operation);
       return one != held_out->key;
     });
-    const std::vector<double> misses = MissesOf(*held_out, basis, line_->use);
+    const std::vector<double> misses = MissesOf(*held_out, basis, line_->use, wires_);
     if (misses.empty()) continue;
     HeldOut& held = held_out_[lack.group][lack.operation][spans];
     held.misses.insert(held.misses.end(), misses.begin(), misses.end());

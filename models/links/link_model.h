@@ -91,6 +91,7 @@ class LinkModel {
   double UntestedBound(bool spans) const;
 
   std::vector<MeasuredCollective> measured_;
+  Wires wires_;
   std::optional<LinkLine> line_;
   std::array<std::array<std::array<HeldOut, 2>, 2>, 2> held_out_;  // By Lack (group, operation) and Spans.
 };

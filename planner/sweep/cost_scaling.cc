@@ -89,6 +89,7 @@ void ScaleNic(Profile& profile, double speed) {
     if (!SpansNodes(entry.key.group)) continue;
     ScaleRate(entry.model, speed, BusFactor(entry.key.collective, entry.key.group.size));
   }
+  profile.cluster.network_bytes_per_s *= speed;
 }
 
 }  // namespace moeplan::planner

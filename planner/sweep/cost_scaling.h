@@ -16,6 +16,7 @@ void ScaleRate(CostModel& model, double speed, double bus_factor);
 // A NIC of `speed` times the rate, for the collectives whose group has ranks on more than one node; others are inside a
 // node and stay. All of a spanning collective's rate counts as the NIC's: what the links inside a node add beside it,
 // and where they become the narrow place, no profile says. Large speeds are therefore optimistic.
+// The rate of the network, where the cluster knows it, is multiplied, too.
 void ScaleNic(Profile& profile, double speed);
 
 }  // namespace moeplan::planner

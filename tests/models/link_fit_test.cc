@@ -133,5 +133,66 @@ TEST(LinkFitTest, WhatCannotBeToldApartIsDividedAndStillGivesTheTimes) {
   EXPECT_EQ(line.costs.beta_s_per_byte[0], 0);
 }
 
+// One group of two, whose NIC carries half of what the memory does: 20 µs and 3 ns a byte of the buffer, which are 6 ns
+// a byte over the NIC. A least-squares fit gives some of them to the memory, so that the NIC seems faster than it is.
+TEST(LinkFitTest, NoLinkIsFasterThanItsWire) {
+  const std::vector<TimePoint> points = {{1e3, 23e-6}, {1e5, 320e-6}, {1e7, 30020e-6}};
+  const std::vector<LoadedCurve> curves = {Loaded(CollectiveOver(Collective::kAllToAll, 2, 1), points)};
+  const Wires wires = {.bytes_per_s = {0, 1 / 6e-9}};
+  EXPECT_LT(FitLinkLine(PointersTo(curves)).costs.beta_s_per_byte[1], 5e-9);
+  const LinkLine line = FitLinkLine(PointersTo(curves), wires);
+  EXPECT_EQ(line.costs.beta_s_per_byte[1], wires.BetaFloor(1));
+  EXPECT_NEAR(line.costs.memory_s_per_byte, 0, 1e-12);
+  for (const TimePoint& point : points) {
+    EXPECT_NEAR(TimeS(line, curves[0].loads[0], point.size) / point.time_s, 1, 1e-3);
+  }
+}
+
+TEST(LinkFitTest, NoLinkIsFasterThanItsWireWhateverTheNoise) {
+  std::mt19937_64 random(TestSeed());
+  int too_fast = 0;
+  for (int round = 0; round < 30; ++round) {
+    const LinkLine line = RandomLinks(random);
+    const auto& betas = line.costs.beta_s_per_byte;
+    const Wires wires = {.bytes_per_s = {1 / betas[0], 1 / betas[1]}};
+    const std::vector<LoadedCurve> curves = CurvesOf(line, {.noise = 0.03, .curve_spread = 0.05}, random());
+    const LinkLine free = FitLinkLine(PointersTo(curves), line.use);
+    const LinkLine bounded = FitLinkLine(PointersTo(curves), line.use, wires);
+    for (size_t link = 0; link < kLinkClasses; ++link) {
+      too_fast += free.costs.beta_s_per_byte[link] < wires.BetaFloor(link);
+      EXPECT_GE(bounded.costs.beta_s_per_byte[link], wires.BetaFloor(link));
+      EXPECT_LE(bounded.costs.beta_s_per_byte[link], 1.1 * std::max(betas[link], free.costs.beta_s_per_byte[link]));
+    }
+  }
+  EXPECT_GE(too_fast, 10) << "of 60; else this shows nothing";
+}
+
+TEST(LinkFitTest, AWireFasterThanTheLinkChangesNothing) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 10; ++round) {
+    const LinkLine line = RandomLinks(random);
+    const std::vector<LoadedCurve> curves = CurvesOf(line, {.noise = 0.03}, random());
+    const LinkLine free = FitLinkLine(PointersTo(curves));
+    const LinkLine bounded = FitLinkLine(PointersTo(curves), Wires{.bytes_per_s = {1e12, 1e12}});
+    EXPECT_EQ(bounded.use, free.use);
+    ExpectCosts(bounded.costs, free.costs, 1e-6);
+    EXPECT_EQ(FitLinkLine(PointersTo(curves), Wires()), free);
+  }
+}
+
+TEST(LinkFitTest, AClassThatNothingCrossedCostsWhatItsWireDoes) {
+  const std::vector<LoadedCurve> curves = {
+      Loaded(CollectiveOver(Collective::kAllToAll, 2, 1), {{1e3, 23e-6}, {1e7, 30020e-6}})};
+  EXPECT_EQ(FitLinkLine(PointersTo(curves), Wires{.bytes_per_s = {4e9, 0}}).costs.beta_s_per_byte[0], 1 / 4e9);
+}
+
+TEST(LinkFitTest, RatesOfNoMachineAreNotKnown) {
+  const Cluster cluster = {.node_link_bytes_per_s = 5e-324, .network_bytes_per_s = 5e10};
+  EXPECT_EQ(WiresOf(cluster).bytes_per_s, (std::array{0.0, 5e10}));
+  EXPECT_EQ(WiresOf({.node_link_bytes_per_s = 4e11, .network_bytes_per_s = 1e300}).bytes_per_s,
+            (std::array{4e11, 0.0}));
+  EXPECT_EQ(WiresOf({}).BetaFloor(0), 0);
+}
+
 }  // namespace
 }  // namespace moeplan

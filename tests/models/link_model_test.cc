@@ -292,5 +292,12 @@ TEST(LinkModelTest, HeldOutGroupsArePredictedAndLieInTheIntervals) {
   EXPECT_GE(coverage, 0.85);
 }
 
+TEST(LinkModelTest, NoLineOfAModelIsFasterThanTheWires) {
+  Profile profile = With(OfLine(kLine, {{2, 2}, {4, 4}, {8, 8}, {2, 1}, {4, 1}, {16, 8}}));
+  const double beta = LinkModel(profile).line()->costs.beta_s_per_byte[1];
+  profile.cluster.network_bytes_per_s = 0.8 / beta;
+  EXPECT_DOUBLE_EQ(LinkModel(profile).line()->costs.beta_s_per_byte[1], beta / 0.8);
+}
+
 }  // namespace
 }  // namespace moeplan

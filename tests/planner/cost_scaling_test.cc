@@ -24,8 +24,11 @@ TEST(CostScalingTest, GroupsInsideANodeKeepTheirTimes) {
   Profile profile;
   profile.collectives = {Entry({8, 8}, MakeCostModel(AlphaBeta{3e-5, 4e-11})),
                          Entry({16, 8}, MakeCostModel(AlphaBeta{3e-5, 4e-11}))};
+  profile.cluster = {.node_link_bytes_per_s = 4e11, .network_bytes_per_s = 5e10};
   const Profile before = profile;
   ScaleNic(profile, 4);
+  EXPECT_EQ(profile.cluster.node_link_bytes_per_s, 4e11);
+  EXPECT_EQ(profile.cluster.network_bytes_per_s, 2e11);
   EXPECT_EQ(profile.collectives[0], before.collectives[0]);
   EXPECT_NE(profile.collectives[1], before.collectives[1]);
 }

@@ -46,7 +46,7 @@ export function Links({ overview: { profileName, profileVersion }, links: { data
           head: "Link",
           cell: ({ stream }) => <LinkName stream={stream} />,
         },
-        { head: "α of a step", numeric: true, cell: ({ alphaS }) => (alphaS > 0 ? text.seconds(alphaS) : "not told by these sizes") },
+        { head: "α, before the first byte", numeric: true, cell: ({ alphaS }) => (alphaS > 0 ? text.seconds(alphaS) : "not told by these sizes") },
         {
           head: "Bandwidth of a rank, each way",
           numeric: true,
