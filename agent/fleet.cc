@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ranges>
 #include <thread>
 #include <utility>
 
+#include "models/cost/plausible.h"
 #include "models/text.h"
 
 namespace moeplan::agent {
@@ -59,12 +61,28 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<RankLinks> ranks, const FleetOption
   Provenance known = options.provenance;
   for (const auto& [name, value] : started.front().started().provenance()) known[name] = value;
   fleet.provenance_.merge(known);
-  fleet.device_memory_bytes_ = started.front().started().device_memory_bytes();
-  for (const v1::RankReply& reply : started) {
-    fleet.device_memory_bytes_ = std::min(fleet.device_memory_bytes_, reply.started().device_memory_bytes());
-  }
+  fleet.LearnCluster(started);
   if (const std::string hosts = SeveralHosts(started); !hosts.empty()) fleet.provenance_["hosts"] = hosts;
   return fleet;
+}
+
+void Fleet::LearnCluster(std::span<const v1::RankReply> started) {
+  const auto least = [&](auto of) { return std::ranges::min(started | std::views::transform(of)); };
+  cluster_.device_memory_bytes =
+      least([](const v1::RankReply& reply) { return reply.started().device_memory_bytes(); });
+  // No rank sends faster than the fastest, as long as all are known.
+  const auto most = [&](auto of) {
+    return least(of) > 0 ? std::ranges::max(started | std::views::transform(of)) : 0.0;
+  };
+  cluster_.node_link_bytes_per_s =
+      most([](const v1::RankReply& reply) { return reply.started().node_link_bytes_per_s(); });
+  cluster_.network_bytes_per_s = most([](const v1::RankReply& reply) { return reply.started().network_bytes_per_s(); });
+  if (cluster_.network_bytes_per_s == 0) cluster_.network_bytes_per_s = options_.network_bytes_per_s;
+  // Ranks that agents keep answer for themselves: a rate that no machine has says nothing.
+  Cluster possible = cluster_;
+  ForgetImpossible(possible);
+  cluster_.node_link_bytes_per_s = possible.node_link_bytes_per_s;
+  cluster_.network_bytes_per_s = possible.network_bytes_per_s;
 }
 
 Status Fleet::Restart() {

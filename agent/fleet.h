@@ -26,6 +26,8 @@ struct FleetOptions {
   double start_timeout_s = 60;
   std::string backend = "host";  // What the ranks run on.
   Provenance provenance;         // What the caller knows of the launch.
+  // The most that one rank can send one way over its network, where the caller knows it and ranks do not; 0: unknown.
+  double network_bytes_per_s = 0;
 };
 
 class Fleet {
@@ -46,12 +48,8 @@ class Fleet {
   StatusOr<std::vector<v1::RankReply>> CallInStep(const v1::RankCommand& command, std::string_view what,
                                                   double timeout_s);
 
-  // Nodes, ranks, and the memory of the smallest device where that is known.
-  Cluster cluster() const {
-    return {.nodes = ranks_->nodes(),
-            .gpus_per_node = ranks_->ranks_per_node(),
-            .device_memory_bytes = device_memory_bytes_};
-  }
+  // Nodes, ranks, the memory of the smallest device and the rates of the fastest links, where these are known.
+  const Cluster& cluster() const { return cluster_; }
   int ranks() const { return ranks_->ranks(); }
   // Whether it runs plans with communication_ctas.
   bool limits_ctas() const { return limits_ctas_; }
@@ -65,7 +63,13 @@ class Fleet {
 
  private:
   Fleet(std::unique_ptr<RankLinks> ranks, const FleetOptions& options)
-      : ranks_(std::move(ranks)), options_(options), streams_(ranks_->ranks()) {}
+      : ranks_(std::move(ranks)),
+        options_(options),
+        streams_(ranks_->ranks()),
+        cluster_({.nodes = ranks_->nodes(), .gpus_per_node = ranks_->ranks_per_node()}) {}
+
+  // Takes over what the ranks said of their devices and links, and what the options say of the network.
+  void LearnCluster(std::span<const v1::RankReply> started);
 
   // Start and Connect on every rank; what they answered to Start.
   StatusOr<std::vector<v1::RankReply>> Connect();
@@ -95,10 +99,10 @@ class Fleet {
   std::unique_ptr<RankLinks> ranks_;
   FleetOptions options_;
   std::vector<StreamState> streams_;  // By rank.
+  Cluster cluster_;
   Provenance provenance_;
   bool limits_ctas_ = false;
   bool repeats_times_ = false;
-  double device_memory_bytes_ = 0;
 };
 
 }  // namespace moeplan::agent

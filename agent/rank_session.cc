@@ -120,6 +120,9 @@ class BackendRankSession final : public RankSession {
     }
     provenance["backend"] = backend->name();
     started.set_device_memory_bytes(backend->DeviceMemoryBytesAt(place));
+    const executor::RankBackend::LinkRates rates = backend->LinkRatesAt(place);
+    started.set_node_link_bytes_per_s(rates.node_link_bytes_per_s);
+    started.set_network_bytes_per_s(rates.network_bytes_per_s);
     return OkStatus();
   }
 

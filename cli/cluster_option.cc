@@ -36,9 +36,11 @@ executor::RankProgram RankWorkerOf(const std::string& program) {
   return worker;
 }
 
-StatusOr<std::unique_ptr<executor::Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
+StatusOr<std::unique_ptr<executor::Launch>> LaunchFromEmulatedFile(const std::string& path,
+                                                                   agent::FleetOptions& options) {
   ASSIGN_OR_RETURN(const executor::EmulatedNodes nodes, ReadEmulatedNodes(path));
-  facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
+  options.provenance["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
+  options.network_bytes_per_s = nodes.nodes > 1 ? nodes.nic_bytes_per_s : 0;
   StatusOr<std::unique_ptr<executor::Launch>> launch = executor::LaunchEmulated(nodes, OwnRankProgram());
   if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
   return launch;
@@ -155,9 +157,10 @@ StatusOr<std::optional<agent::Fleet>> ClusterOption::Start(bool values) const {
   }
   if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(executor::FindBackend(backend_).status());
   StatusOr<std::unique_ptr<executor::Launch>> launch = InternalError("no launch");
-  Provenance facts;
+  agent::FleetOptions options = {.collective_deadline_s = deadline_s, .backend = backend_};
+  std::string& launched_as = options.provenance["launch"];
   if (launched_) {
-    facts["launch"] = "launched";
+    launched_as = "launched";
     ASSIGN_OR_RETURN(const executor::LaunchedRank self,
                      executor::ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
     if (self.rank != 0) {
@@ -166,19 +169,17 @@ StatusOr<std::optional<agent::Fleet>> ClusterOption::Start(bool values) const {
     }
     launch = LaunchAsRankZero(self);
   } else if (!emulated_file_.empty()) {
-    facts["launch"] = "emulated";
-    launch = LaunchFromEmulatedFile(emulated_file_, facts);
+    launched_as = "emulated";
+    launch = LaunchFromEmulatedFile(emulated_file_, options);
   } else if (!hostfile_.empty()) {
-    facts["launch"] = "hostfile";
+    launched_as = "hostfile";
     launch = LaunchFromHostfile(hostfile_);
   } else {
-    facts["launch"] = "local";
+    launched_as = "local";
     launch = executor::LaunchLocal(local_ranks_, OwnRankProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(agent::Fleet fleet, agent::Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,
-                                                                                .backend = backend_,
-                                                                                .provenance = std::move(facts)}));
+  ASSIGN_OR_RETURN(agent::Fleet fleet, agent::Fleet::Start(*std::move(launch), options));
   return std::optional<agent::Fleet>(std::move(fleet));
 }
 

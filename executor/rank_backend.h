@@ -80,6 +80,12 @@ class RankBackend {
   virtual std::map<std::string, std::string> FactsAt(const RankPlace& place) const = 0;
   // Of the rank's device; 0: not known.
   virtual double DeviceMemoryBytesAt(const RankPlace& /*place*/) const { return 0; }
+  // The most that a rank can send one way: over the links inside its node, and over its share of the node's network
+  // cards. 0: not known for sure.
+  struct LinkRates {
+    double node_link_bytes_per_s = 0, network_bytes_per_s = 0;
+  };
+  virtual LinkRates LinkRatesAt(const RankPlace& /*place*/) const { return {}; }
   // The device at this place, as PyTorch names it.
   virtual std::string LibraryDeviceAt(const RankPlace& /*place*/) const { return "cpu"; }
   virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;

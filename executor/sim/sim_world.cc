@@ -166,6 +166,10 @@ class ConductedWorld final : public SimWorld, private RankBackend {
   double DeviceMemoryBytesAt(const RankPlace& /*place*/) const override {
     return network_.cluster().gpu.device_memory_bytes;
   }
+  LinkRates LinkRatesAt(const RankPlace& /*place*/) const override {
+    const SimulatedCluster& cluster = network_.cluster();
+    return {.node_link_bytes_per_s = NodeLinkBytesPerS(cluster), .network_bytes_per_s = NetworkBytesPerS(cluster)};
+  }
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
     if (place.ranks != ranks()) return error::OtherRanks(place.ranks, ranks());
     const SimulatedNoise& noise = network_.cluster().noise;

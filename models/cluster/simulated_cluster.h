@@ -97,6 +97,13 @@ Status ValidateSimulatedCluster(const SimulatedCluster& cluster);
 
 inline int Gpus(const SimulatedCluster& cluster) { return cluster.nodes * cluster.gpus_per_node; }
 
+// The most that one GPU can send one way: over the links inside its node (with kSharedBus all of the bus, with kMesh
+// those to all others), and over its share of the node's interfaces while the GPUs that share one send alike (of GPUs
+// whose shares differ, the largest). 0 where that is not sure: a node of one GPU has no links, one node no network, and
+// noise may have transfers take clearly less than their bytes do.
+double NodeLinkBytesPerS(const SimulatedCluster& cluster);
+double NetworkBytesPerS(const SimulatedCluster& cluster);
+
 // The names of the contract, such as "SHARED_BUS".
 std::string_view Name(GpuLinkKind kind);
 

@@ -39,6 +39,18 @@ class ScriptedLaunch final : public executor::Launch {
     }
   }
 
+  // The same on one host, where each rank says what its links do: inside its node, and over the network.
+  explicit ScriptedLaunch(const std::vector<std::pair<double, double>>& rates)
+      : commands_(rates.size()), replies_(rates.size()) {
+    for (size_t rank = 0; rank < rates.size(); ++rank) {
+      v1::RankReply started;
+      started.mutable_started()->set_node_link_bytes_per_s(rates[rank].first);
+      started.mutable_started()->set_network_bytes_per_s(rates[rank].second);
+      EXPECT_TRUE(executor::WriteFrame(replies_[rank].ends[1], started.SerializeAsString()).ok());
+      EXPECT_TRUE(executor::WriteFrame(replies_[rank].ends[1], v1::RankReply().SerializeAsString()).ok());
+    }
+  }
+
   int nodes() const override { return 1; }
   int ranks_per_node() const override { return static_cast<int>(replies_.size()); }
   int WriteFd(int rank) const override { return commands_[rank].ends[1]; }
@@ -67,6 +79,20 @@ TEST(FleetTest, RanksOnSeveralHostsAreAllNamedEachOnce) {
 TEST(FleetTest, WhatTheCallerKnowsOfTheLaunchIsProvenanceToo) {
   EXPECT_THAT(ProvenanceOf({"a"}, {.provenance = {{"launch", "local"}}}),
               ElementsAre(Pair("hostname", "a"), Pair("launch", "local")));
+}
+
+TEST(FleetTest, TheRatesOfLinksAreThoseOfTheFastestRankWhereAllAreKnown) {
+  using Rates = std::vector<std::pair<double, double>>;
+  const auto cluster_of = [](const Rates& rates, const FleetOptions& options = {}) {
+    const auto fleet = Fleet::Start(std::make_unique<ScriptedLaunch>(rates), options);
+    EXPECT_TRUE(fleet.ok()) << fleet.status().message();
+    return fleet.ok() ? std::pair(fleet->cluster().node_link_bytes_per_s, fleet->cluster().network_bytes_per_s)
+                      : std::pair(-1.0, -1.0);
+  };
+  EXPECT_EQ(cluster_of({{4e11, 5e10}, {3e11, 6e10}}), std::pair(4e11, 6e10));
+  EXPECT_EQ(cluster_of({{4e11, 5e10}, {0, 6e10}}), std::pair(0.0, 6e10));
+  EXPECT_EQ(cluster_of({{4e11, 1e300}, {4e11, 1e300}}), std::pair(4e11, 0.0)) << "of no machine";
+  EXPECT_EQ(cluster_of({{0, 0}}, {.network_bytes_per_s = 2.5e7}), std::pair(0.0, 2.5e7));
 }
 
 // A rank may stop between the last collective of a command, which its peers finish, and its answer.

@@ -54,6 +54,8 @@ TEST(SimulatedTest, MeasurePlanRunAndCompare) {
   const Json profile = Json::parse(calibrated.out);
   EXPECT_EQ(profile.at("name"), "simulated-two-by-two");
   EXPECT_EQ(profile.at("cluster").at("deviceMemoryBytes"), 1e10);
+  EXPECT_EQ(profile.at("cluster").at("nodeLinkBytesPerS"), 1.2e10);
+  EXPECT_EQ(profile.at("cluster").at("networkBytesPerS"), 6.25e9) << "half an interface";
 
   for (const Json& workload : {small, large}) {
     const bool is_small = workload == small;
