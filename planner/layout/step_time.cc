@@ -196,8 +196,8 @@ class StepPricer {
 
   // Returns how much of what a micro-batch sends to neighbouring stages runs beside what other micro-batches compute.
   // Ranks with several stages have such a pass at any time, and frameworks let the two run at once (Megatron's
-  // overlap_p2p_comm, which is on by default); a rank with one stage waits. Compute that hides exchanges of experts, or
-  // parts of ranges, hides nothing else, and exchanges hide none: they may need the same links.
+  // overlap_p2p_comm, which is on by default); a rank with one stage waits. Compute that hides exchanges of experts
+  // hides no sends, and exchanges hide none: they may need the same links.
   double HiddenSendsS(const Stage& stage, const LayerTime& pass) {
     if (request_.virtual_stages == 1) return 0;
     double sends_s = 0;
@@ -205,7 +205,7 @@ class StepPricer {
       if (share.exchange == StepPart::kNeighbours) sends_s += share.times * share.time.length_s();
     }
     double free_s = -HiddenS(stage);
-    for (const PassTime& one : {pass.forward, pass.backward}) free_s += one.compute_s - one.inside_s - one.hidden_s;
+    for (const PassTime& one : {pass.forward, pass.backward}) free_s += one.compute_s - one.inside_s;
     return std::clamp(free_s, 0.0, sends_s);
   }
 
