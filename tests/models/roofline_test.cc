@@ -69,7 +69,10 @@ TEST(RooflineTest, AttentionOfShortSequencesIsSlower) {
   EXPECT_NEAR(rate(Kernel::kAttention, 512) / rate(Kernel::kAttention, 4096), 0.489, 0.01);
   EXPECT_NEAR(rate(Kernel::kAttentionGradient, 512) / rate(Kernel::kAttentionGradient, 4096), 0.348, 0.01);
   EXPECT_GT(rate(Kernel::kAttention, 2048), rate(Kernel::kAttention, 1024));
-  EXPECT_EQ(rate(Kernel::kAttention, 32768), rate(Kernel::kAttention, 4096));
+  // cuDNN 9.27 on A100, H200, GB200 and GB300: 1.09 and 1.12 on average. Longer sequences gain no more.
+  EXPECT_NEAR(rate(Kernel::kAttention, 8192) / rate(Kernel::kAttention, 4096), 1.09, 0.02);
+  EXPECT_NEAR(rate(Kernel::kAttentionGradient, 8192) / rate(Kernel::kAttentionGradient, 4096), 1.12, 0.04);
+  EXPECT_EQ(rate(Kernel::kAttention, 32768), rate(Kernel::kAttention, 8192));
   EXPECT_EQ(rate(Kernel::kAttention, 8192, 512), rate(Kernel::kAttention, 512));
   EXPECT_EQ(rate(Kernel::kAttention, 8192, 128), rate(Kernel::kAttention, 512));
 }

@@ -648,7 +648,7 @@ TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
     return answer.status().message();
   };
   EXPECT_THAT(refused([](auto& one) { one.clear_model(); }), HasSubstr("model: found nothing"));
-  EXPECT_THAT(refused([](auto& one) { one.clear_gpus(); }), HasSubstr("gpus: found 0"));
+  EXPECT_THAT(refused([](auto& one) { one.set_gpus(-1); }), HasSubstr("gpus: found -1"));
   EXPECT_THAT(refused([](auto& one) { one.set_global_batch(-1); }), HasSubstr("globalBatch: found -1"));
   EXPECT_THAT(refused([](auto& one) { one.set_sequence_length(0); }), HasSubstr("sequenceLength: found 0"));
   EXPECT_THAT(refused([](auto& one) { one.set_zero_stage(4); }), HasSubstr("zeroStage: found 4"));

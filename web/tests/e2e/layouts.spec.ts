@@ -302,7 +302,7 @@ test("what is refused is said at its field", async ({ page, planner }) => {
   await expect(model).toHaveAttribute("aria-invalid", "true");
   await expectAccessible(page);
 
-  await page.goto(`${planner.url}${address({ gpus: "0" })}`);
+  await page.goto(`${planner.url}${address({ gpus: "-1" })}`);
   await expect(page.getByRole("alert")).toContainText("gpus");
   await expect(page.getByLabel("GPUs")).toHaveAttribute("aria-invalid", "true");
 
