@@ -24,7 +24,7 @@ TEST(SimulatedClusterTest, GpusOfANodeShareItsInterfaces) {
   EXPECT_EQ(NetworkBytesPerS(Of(4, {.per_node = 1, .bytes_per_s = 1e10})), 2.5e9);
   EXPECT_EQ(NetworkBytesPerS(Of(4, {.per_node = 2, .bytes_per_s = 1e10})), 5e9);
   EXPECT_EQ(NetworkBytesPerS(Of(4, {.per_node = 8, .bytes_per_s = 1e10})), 2e10);
-  // Of four GPUs on three interfaces two share one, and two have one each.
+  // Four GPUs are on three interfaces: two share one, and two have one each.
   EXPECT_EQ(NetworkBytesPerS(Of(4, {.per_node = 3, .bytes_per_s = 1e10})), 1e10);
 }
 
