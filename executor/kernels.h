@@ -83,6 +83,29 @@ struct AssignSlotsArgs {
   RouterSums sums;                 // `kept` is overwritten.
 };
 
+// Ranks whose tokens go once to each node (models/schedule/task_graph.h, SplitByNodeOp): experts lie on `nodes` nodes in
+// equal parts and in their order.
+struct SplitByNodeArgs {
+  TokenRows tokens;
+  Routing routing;
+  int nodes = 1, experts_per_node = 1;
+  // Overwritten: as wide as `routing`, in whose valid rows pairs that stand for no node have a slot of -1.
+  Routing node_routing;
+  int32_t* node_counts = nullptr;  // [nodes]
+};
+
+// RelayRoutingOp. The slots of an expert that a rank has kept are numbers from 0 on without a gap.
+struct RelayRoutingArgs {
+  const std::byte* routings = nullptr;  // [nodes], each as Routing::At lays out rows_per_node rows.
+  int nodes = 1, own_node = 0, experts_per_node = 1;
+  int rows_per_node = 0, valid_rows = 0;
+  int capacity = 0;  // No rank keeps more pairs of an expert.
+  // Overwritten: of nodes · rows_per_node rows; those behind the rows that come have slots of -1.
+  Routing routing;
+  int32_t* row_counts = nullptr;   // [nodes]
+  int32_t* pair_counts = nullptr;  // [experts_per_node]
+};
+
 struct SlotRows {
   std::byte* data = nullptr;
   CellLayout cells;
@@ -198,6 +221,14 @@ class Kernels {
   virtual void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing,
                                 const TokenRows& tokens_gradient, Stream& stream) = 0;
   virtual void GateGradient(const GateGradientArgs& args, Stream& stream) = 0;
+
+  // ---- Where each token goes once to a node.
+  virtual void SplitByNode(const SplitByNodeArgs& args, Stream& stream) = 0;
+  virtual void RelayRouting(const RelayRoutingArgs& args, Stream& stream) = 0;
+  // gradient[i * RoutingWidth(layer) + c] = the sum over the nodes of row i of what they sent back, rows of
+  // RoutingWidth(layer) floats in the cells of `rows`.
+  virtual void SumOverNodes(const SlotRows& rows, const Routing& node_routing, const TokenRows& tokens, float* gradient,
+                            Stream& stream) = 0;
 };
 
 }  // namespace moeplan::executor

@@ -47,7 +47,8 @@ Status JoinGroups(const TaskGraph& graph, RankRuntime& rank, Lane lane) {
                    rank.GroupsOf(layout, static_cast<int>(lane), graph.communication_ctas));
   for (const Task& task : graph.tasks) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
-    if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
+    if (op == nullptr) continue;
+    if (op->algorithm == AllToAllAlgorithm::kDirect && op->team == Team::kGroup) continue;
     const GroupShape shape = ShapeOf(op->group, layout, graph.gpus_per_node);
     RETURN_IF_ERROR(groups->TeamsOf(op->group, shape, IndexIn(op->group, layout, rank.StageRank(layout))).status());
   }
@@ -261,7 +262,8 @@ LayerPlan TrainingLayer::PlanFor(Size size, std::optional<WholeBatch>& whole) co
 }
 
 bool TrainingLayer::PartsSendRowsAlone() const {
-  return plan_.knobs.family == Family::kParmS1 && plan_.workload.capacity_passing == CapacityPassing::kExact;
+  const bool exact = plan_.workload.capacity_passing == CapacityPassing::kExact;
+  return plan_.knobs.family == Family::kOncePerNode || (plan_.knobs.family == Family::kParmS1 && exact);
 }
 
 Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
@@ -269,7 +271,8 @@ Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
   if (gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice) {
     return error::GateSeesTheWholeBatch(Name(gate));
   }
-  if (gates_slices_ && plan_.workload.capacity_passing == CapacityPassing::kPadded) return error::PaddedParts();
+  const bool pads = plan_.workload.capacity_passing == CapacityPassing::kPadded && !PartsSendRowsAlone();
+  if (gates_slices_ && pads) return error::PaddedParts();
   if (batch.tokens() < 1 || batch.tokens() > MostTokens()) return error::WrongTokens(batch.tokens(), MostTokens());
   if (batch.layer_ != nullptr && batch.layer_ != this) return error::PartOfAnotherLayer();
   if (tokens < 1 || tokens > batch.tokens_left()) return error::WrongPart(tokens, batch.tokens_left());

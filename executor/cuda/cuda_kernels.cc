@@ -8,6 +8,7 @@
 #include "executor/cuda/cuda_ffn.h"
 #include "executor/cuda/gate_kernels.h"
 #include "executor/cuda/host_counts.h"
+#include "executor/cuda/node_kernels.h"
 #include "executor/cuda/row_kernels.h"
 #include "executor/host/elements.h"
 #include "executor/host/first_rows.h"
@@ -233,6 +234,30 @@ class CudaKernels final : public Kernels {
     });
   }
 
+  void SplitByNode(const SplitByNodeArgs& args, Stream& stream) override {
+    Queue(stream, [&](const Task& task) -> Status {
+      ASSIGN_OR_RETURN(const NodeScratch scratch, TakeNodes(task, args.nodes, args.tokens.valid_rows, /*experts=*/0));
+      return cuda::SplitByNode(gate_.choices, args, scratch, task.on);
+    });
+  }
+
+  void RelayRouting(const RelayRoutingArgs& args, Stream& stream) override {
+    Queue(stream, [&](const Task& task) -> Status {
+      ASSIGN_OR_RETURN(const NodeScratch scratch,
+                       TakeNodes(task, args.nodes, args.valid_rows, args.experts_per_node));
+      return cuda::RelayRouting(gate_.choices, args, scratch, task.on);
+    });
+  }
+
+  void SumOverNodes(const SlotRows& rows, const Routing& node_routing, const TokenRows& tokens, float* gradient,
+                    Stream& stream) override {
+    Queue(stream, [&](const Task& task) -> Status {
+      const RoutedPairs pairs = AllBlocks(node_routing, tokens);
+      ASSIGN_OR_RETURN(const TokensAndSlots placed, PlacePairs(task, pairs, /*tokens=*/nullptr, rows));
+      return cuda::SumOverNodes(pairs, placed.places, rows.data, gradient, task.on);
+    });
+  }
+
  private:
   DeviceGate router() const { return {weights_.gate, weights_.gate_bias, weights_.correction_bias}; }
   // Whether weights multiply what experts get, rather than what they give.
@@ -286,6 +311,11 @@ class CudaKernels final : public Kernels {
     RETURN_IF_ERROR(FindFirstRows(slots.cells, first_rows, task.on));
     placed.first_rows = first_rows;
     return placed;
+  }
+
+  StatusOr<NodeScratch> TakeNodes(const Task& task, int nodes, int rows, int experts) {
+    ASSIGN_OR_RETURN(std::byte* const memory, task.scratch.Take(NodeScratch::Bytes(nodes, rows, experts)));
+    return NodeScratch::At(memory, nodes, rows, experts);
   }
 
   RoutedPairs AllBlocks(const Routing& routing, const TokenRows& tokens) const {

@@ -125,6 +125,19 @@ class HostKernels final : public Kernels {
     Run(stream, [=, this] { GateGradients(args); });
   }
 
+  void SplitByNode(const SplitByNodeArgs& args, Stream& stream) override {
+    Run(stream, [this, args] { SplitRowsByNode(args); });
+  }
+  void RelayRouting(const RelayRoutingArgs& args, Stream& stream) override {
+    Run(stream, [this, args] { FindRelayRouting(args); });
+  }
+  void SumOverNodes(const SlotRows& rows, const Routing& node_routing, const TokenRows& tokens, float* gradient,
+                    Stream& stream) override {
+    Run(stream, [=, this, first = FirstRows(rows.cells)]() mutable {
+      SumRowsOverNodes(rows, node_routing, tokens, first.Now(), gradient);
+    });
+  }
+
  private:
   template <typename Function>
   static void Run(Stream& stream, Function function) {
@@ -429,6 +442,70 @@ class HostKernels final : public Kernels {
     AddRouterLossGradients(layer_, slopes_, score, token, logit_gradients_);
   }
 
+  void SplitRowsByNode(const SplitByNodeArgs& args) {
+    std::fill_n(args.node_counts, args.nodes, 0);
+    std::vector<bool>& goes = goes_to_;
+    for (int row = 0; row < args.tokens.valid_rows; ++row) {
+      goes.assign(args.nodes, false);
+      for (int choice = 0; choice < width_; ++choice) {
+        const size_t pair = PairIndex(row, choice);
+        if (args.routing.slot[pair] >= 0) goes[args.routing.expert[pair] / args.experts_per_node] = true;
+      }
+      int choice = 0;
+      for (int node = 0; node < args.nodes; ++node) {
+        if (goes[node]) SetPair(args.node_routing, PairIndex(row, choice++), node, args.node_counts[node]++, 1);
+      }
+      for (; choice < width_; ++choice) SetPair(args.node_routing, PairIndex(row, choice), 0, -1, 0);
+    }
+  }
+
+  static void SetPair(const Routing& routing, size_t pair, int expert, int slot, float weight) {
+    routing.expert[pair] = expert;
+    routing.slot[pair] = slot;
+    routing.weight[pair] = weight;
+  }
+
+  void FindRelayRouting(const RelayRoutingArgs& args) {
+    const int first_expert = args.own_node * args.experts_per_node;
+    const size_t pairs = PairIndex(args.rows_per_node, 0);
+    std::fill_n(args.pair_counts, args.experts_per_node, 0);
+    std::vector<int32_t>& before = pairs_of_nodes_before_;
+    int row = 0;  // Of those that come.
+    for (int node = 0; node < args.nodes; ++node) {
+      // Read alone, as Routing has no form for that.
+      const Routing from = Routing::At(const_cast<std::byte*>(args.routings) + node * Routing::Bytes(pairs), pairs);
+      const int first_row = row;
+      before.assign(args.pair_counts, args.pair_counts + args.experts_per_node);
+      for (int token = 0; token < args.valid_rows; ++token) {
+        bool comes = false;
+        for (int choice = 0; choice < width_; ++choice) {
+          const size_t pair = PairIndex(token, choice), to = PairIndex(row, choice);
+          const int expert = from.expert[pair] - first_expert;
+          const bool here = from.slot[pair] >= 0 && expert >= 0 && expert < args.experts_per_node;
+          comes |= here;
+          SetPair(args.routing, to, 0, -1, 0);
+          if (!here) continue;
+          const int slot = before[expert] + from.slot[pair];
+          args.pair_counts[expert] = std::max(args.pair_counts[expert], slot + 1);
+          SetPair(args.routing, to, expert, slot, from.weight[pair]);
+        }
+        if (comes) ++row;
+      }
+      args.row_counts[node] = row - first_row;
+    }
+    std::fill(args.routing.slot + PairIndex(row, 0), args.routing.slot + args.nodes * pairs, -1);
+  }
+
+  void SumRowsOverNodes(const SlotRows& rows, const Routing& node_routing, const TokenRows& tokens,
+                        const RowsOfCells& first_rows, float* gradient) {
+    std::fill_n(gradient, PairIndex(tokens.rows_per_block, 0), 0.0F);
+    const auto* const values = reinterpret_cast<const float*>(rows.data);
+    ForEachPlacedPair(rows, node_routing, 0, tokens.valid_rows, 0, [&](int row, size_t, const SlotPlace& place) {
+      const float* const from = values + PairIndex(static_cast<int>(first_rows[place.cell] + place.row), 0);
+      for (int choice = 0; choice < width_; ++choice) gradient[PairIndex(row, choice)] += from[choice];
+    });
+  }
+
   size_t model_dim() const { return layer_.model_dim; }
   size_t kept_columns() const { return ffn_.kept_columns(); }
 
@@ -442,6 +519,8 @@ class HostKernels final : public Kernels {
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, output_, kept_, kept_gradient_;
   std::vector<float> logits_, scores_, logit_gradients_;
+  std::vector<int32_t> pairs_of_nodes_before_;  // By expert.
+  std::vector<bool> goes_to_;                   // By node.
   RouterLossSlopes slopes_;
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "executor/errors.h"
@@ -98,20 +99,36 @@ class Runner final : public GraphRunner {
       RETURN_IF_ERROR(context_.groups.JoinReplicas(graph_.layout));
       (void)StreamOf(task);  // Made now.
     }
+    RETURN_IF_ERROR(JoinTeams());
     Register();
     return PrepareAllToAlls();
   }
 
+  Status JoinTeams() {
+    for (const Task& task : graph_.tasks) {
+      const auto* op = std::get_if<CollectiveOp>(&task.op);
+      if (op != nullptr && op->team != Team::kGroup) RETURN_IF_ERROR(TeamsOf(*op).status());
+    }
+    return OkStatus();
+  }
+  StatusOr<AllToAllTeams*> TeamsOf(const CollectiveOp& op) {
+    return context_.groups.TeamsOf(op.group, ShapeOf(op.group, graph_.layout, graph_.gpus_per_node), own(op.group));
+  }
+  // Among whom a collective runs. Teams have been joined by now.
+  Communicator& CommunicatorOf(const CollectiveOp& op) {
+    return op.team == Team::kGroup ? context_.groups[op.group] : (**TeamsOf(op))[op.team];
+  }
+
   // What the network sends from and receives into.
   void Register() {
-    std::set<std::pair<Group, BufferId>> known;
+    std::set<std::tuple<Group, Team, BufferId>> known;
     for (const Task& task : graph_.tasks) {
       const auto* op = std::get_if<CollectiveOp>(&task.op);
       if (op == nullptr) continue;
       for (BufferId id : {op->in, op->out, op->partial}) {
         while (id != kNoBuffer && graph_.buffers[id].view_of != kNoBuffer) id = graph_.buffers[id].view_of;
-        if (id == kNoBuffer || memory_[id].bytes() == 0 || !known.emplace(op->group, id).second) continue;
-        registered_.push_back(context_.groups[op->group].Register({memory_[id].data(), memory_[id].bytes()}));
+        if (id == kNoBuffer || memory_[id].bytes() == 0 || !known.emplace(op->group, op->team, id).second) continue;
+        registered_.push_back(CommunicatorOf(*op).Register({memory_[id].data(), memory_[id].bytes()}));
       }
     }
   }
@@ -274,10 +291,10 @@ class Runner final : public GraphRunner {
 
   // Whether the task is a chunk's all-to-all that needs nothing of what its own stream does before it, so that it may
   // begin before that has ended.
-  bool HasHalves(const Task& task, std::optional<BackwardHalf> half) const {
+  bool HasHalves(const Task& task, std::optional<BackwardHalf> half) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
     return op != nullptr && !half && units_.chunks > 1 && op->collective == Collective::kAllToAll &&
-           op->algorithm == AllToAllAlgorithm::kDirect && context_.groups[op->group].HasHalves() &&
+           op->algorithm == AllToAllAlgorithm::kDirect && CommunicatorOf(*op).HasHalves() &&
            std::ranges::none_of(task.dependencies,
                                 [&](TaskId before) { return graph_.tasks[before].stream == task.stream; });
   }
@@ -300,7 +317,7 @@ class Runner final : public GraphRunner {
     context_.device.Label(ahead, task.name);
     context_.device.SetTokens(ahead, CallTokensNow());
     const auto& op = std::get<CollectiveOp>(task.op);
-    const Communicator::SecondHalf second = context_.groups[op.group].StartAllToAll(
+    const Communicator::SecondHalf second = CommunicatorOf(op).StartAllToAll(
         PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), ahead);
     context_.device.SetTokens(ahead, {});
     context_.device.Record(begun, ahead);
@@ -393,15 +410,21 @@ class Runner final : public GraphRunner {
             .cells = CellsOf(id, peers)};
   }
 
-  // How many ranks of an EP or EP&ESP group the leading axes of a buffer name.
+  // How many ranks of a group or team the leading axes of a buffer name.
   int PeersIn(BufferId id) const {
-    return ExtentOf(graph_.buffers[id], Axis::kExpertRank) * ExtentOf(graph_.buffers[id], Axis::kShard);
+    const Buffer& buffer = graph_.buffers[id];
+    return ExtentOf(buffer, Axis::kExpertRank) * ExtentOf(buffer, Axis::kShard) * ExtentOf(buffer, Axis::kNode);
   }
 
   SlotRows SlotsOf(BufferId id) const {
     const Buffer& buffer = graph_.buffers[id];
     const int tensor_parts = PartsOf(graph_.slot_axes, Axis::kTensor);
     const int blocks = ExtentOf(buffer, Axis::kBlock);
+    if (IsByNode(buffer)) {  // Nodes stand for experts.
+      return {.data = DataOf(id),
+              .cells = CellsOf(id, 1),
+              .address = {.expert_rank_stride = StrideOf(buffer, Axis::kNode)}};
+    }
     return {.data = DataOf(id),
             .cells = CellsOf(id, 1),
             .address = {.experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
@@ -422,8 +445,14 @@ class Runner final : public GraphRunner {
   CallTokens CallTokensNow() const { return {.call = Tokens(), .batch = BatchTokens()}; }
   int Tokens() const { return static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens); }
 
+  static bool IsByNode(const Buffer& buffer) { return ExtentOf(buffer, Axis::kNode) > 1; }
+
   TokenRows TokensOf(BufferId id) const {
     const Buffer& buffer = graph_.buffers[id];
+    if (IsByNode(buffer)) {  // Those of all nodes, one behind the other.
+      const int rows = static_cast<int>(MaxRows(buffer));
+      return {.data = DataOf(id), .rows_per_block = rows, .valid_rows = rows};
+    }
     const int first = buffer.sliced ? own(Group::kTensor) * buffer.rows_per_cell : 0;
     return {.data = DataOf(id),
             .blocks = Cells(buffer),
@@ -563,6 +592,39 @@ class Runner final : public GraphRunner {
     context_.kernels.Dispatch(TokensOf(op.tokens), RoutingOf(op.routing), SlotsOf(op.out), stream);
   }
 
+  void Launch(const SplitByNodeOp& op, TaskId, Stream& stream) {
+    const int nodes = ExtentOf(graph_.buffers[op.node_counts], Axis::kNode);
+    context_.kernels.SplitByNode({.tokens = TokensOf(op.tokens),
+                                  .routing = RoutingOf(op.routing),
+                                  .nodes = nodes,
+                                  .experts_per_node = graph_.layer.experts / nodes,
+                                  .node_routing = RoutingOf(op.node_routing),
+                                  .node_counts = reinterpret_cast<int32_t*>(DataOf(op.node_counts))},
+                                 stream);
+  }
+
+  void Launch(const RelayRoutingOp& op, TaskId, Stream& stream) {
+    const Buffer& routings = graph_.buffers[op.all_routings];
+    const int nodes = ExtentOf(routings, Axis::kNode), ranks = GroupSize(Group::kExpertShard, graph_.layout);
+    context_.kernels.RelayRouting({.routings = DataOf(op.all_routings),
+                                   .nodes = nodes,
+                                   .own_node = own(Group::kExpertShard) / (ranks / nodes),
+                                   .experts_per_node = graph_.layer.experts / nodes,
+                                   .rows_per_node = routings.rows_per_cell,
+                                   // Ranks of one place have slices of the same place in their batches.
+                                   .valid_rows = TokensOf(GateTask().tokens).valid_rows,
+                                   .capacity = graph_.capacity,
+                                   .routing = RoutingOf(op.routing),
+                                   .row_counts = reinterpret_cast<int32_t*>(DataOf(op.row_counts)),
+                                   .pair_counts = reinterpret_cast<int32_t*>(DataOf(op.pair_counts))},
+                                  stream);
+  }
+
+  void Launch(const SumOverNodesOp& op, TaskId, Stream& stream) {
+    context_.kernels.SumOverNodes(SlotsOf(op.in), RoutingOf(op.node_routing), TokensOf(GateTask().tokens),
+                                  reinterpret_cast<float*>(DataOf(op.out)), stream);
+  }
+
   void Launch(const EncodeOp& op, TaskId, Stream& stream) {
     context_.kernels.Encode(op.codec, SlotsOf(op.in), DataOf(op.out), stream);
   }
@@ -676,7 +738,7 @@ class Runner final : public GraphRunner {
 
   void Start(const CollectiveOp& op, TaskId id, Stream& stream) {
     if (phased_[id] != nullptr) return phased_[id]->Enqueue(graph_.tasks[id].name, stream);
-    Communicator& group = context_.groups[op.group];
+    Communicator& group = CommunicatorOf(op);
     switch (op.collective) {
       case Collective::kAllToAll:
         group.AllToAll(PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), stream);

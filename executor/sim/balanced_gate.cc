@@ -1,6 +1,9 @@
 #include "executor/sim/balanced_gate.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "models/routing/token_copies.h"
 
 namespace moeplan::executor {
 namespace {
@@ -24,6 +27,28 @@ void BalancedGate::Route(const GateArgs& args) const {
     if (args.counts != nullptr) args.counts[expert] = pairs;
     args.sums.pairs[expert] = pairs;
     args.sums.kept[expert] = std::min(pairs, args.capacity);
+  }
+}
+
+int32_t BalancedGate::RowsToNode(int valid_rows, int nodes) const {
+  const EvenRouting routing = {.experts = layer_.experts,
+                               .top_k = layer_.top_k,
+                               .groups = layer_.router.expert_groups,
+                               .groups_per_token = layer_.router.groups_per_token};
+  return static_cast<int32_t>(std::lround(valid_rows * ExpectedPlaces(routing, nodes) / nodes));
+}
+
+void BalancedGate::SplitByNode(const SplitByNodeArgs& args) const {
+  std::fill_n(args.node_counts, args.nodes, RowsToNode(args.tokens.valid_rows, args.nodes));
+}
+
+void BalancedGate::RelayRouting(const RelayRoutingArgs& args) const {
+  std::fill_n(args.row_counts, args.nodes, RowsToNode(args.valid_rows, args.nodes));
+  const int64_t pairs = int64_t{args.nodes} * args.valid_rows * layer_.top_k;
+  for (int i = 0; i < args.experts_per_node; ++i) {
+    const int expert = args.own_node * args.experts_per_node + i;
+    const int64_t most = int64_t{args.nodes} * std::min(args.capacity, args.valid_rows);
+    args.pair_counts[i] = static_cast<int32_t>(std::min(most, CountBelow(pairs, layer_.experts, expert)));
   }
 }
 

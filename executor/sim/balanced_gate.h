@@ -14,8 +14,13 @@ class BalancedGate {
   // These write counts and sums alone.
   void Route(const GateArgs& args) const;
   void AssignSlots(const AssignSlotsArgs& args);
+  // As many of a slice's tokens go to each node as a router that chooses evenly sends there
+  // (models/routing/token_copies.h), since pair i mod E would send a token's pairs to neighbours alone.
+  void SplitByNode(const SplitByNodeArgs& args) const;
+  void RelayRouting(const RelayRoutingArgs& args) const;
 
  private:
+  int32_t RowsToNode(int valid_rows, int nodes) const;
   int32_t PairsOf(int expert, const GateArgs& args) const;
 
   const Layer layer_;

@@ -133,6 +133,19 @@ WorkSize KernelSizes::GateGradient(const TokenRows& tokens) const {
           .memory_bytes = 4 * RowBytes(rows) + 2 * GateBytes()};
 }
 
+WorkSize KernelSizes::SplitByNode(const SplitByNodeArgs& args) const {
+  return {.memory_bytes = 2 * kPairBytes * RowsOf(args.tokens) * RoutingWidth(layer_)};
+}
+
+WorkSize KernelSizes::RelayRouting(const RelayRoutingArgs& args) const {
+  return {.memory_bytes = 2 * kPairBytes * args.nodes * args.rows_per_node * RoutingWidth(layer_)};
+}
+
+WorkSize KernelSizes::SumOverNodes(const CellLayout& rows, const TokenRows& tokens) const {
+  const double values = (RowsOf(rows) + RowsOf(tokens)) * RoutingWidth(layer_);
+  return {.memory_bytes = sizeof(float) * values + kPairBytes * RowsOf(tokens) * RoutingWidth(layer_)};
+}
+
 WorkSize KernelSizes::Ffn(double rows, int hidden) const {
   if (rows == 0) return {};
   const double model = layer_.model_dim, kept = (layer_.expert_matrices - 1.0) * hidden;

@@ -35,6 +35,9 @@ class KernelSizes {
   WorkSize SharedExpert(const TokenRows& tokens) const;
   WorkSize SharedWeightGradient(const TokenRows& tokens) const;
   WorkSize GateGradient(const TokenRows& tokens) const;
+  WorkSize SplitByNode(const SplitByNodeArgs& args) const;
+  WorkSize RelayRouting(const RelayRoutingArgs& args) const;
+  WorkSize SumOverNodes(const CellLayout& rows, const TokenRows& tokens) const;
 
  private:
   // An expert's part of a grouped GEMM.

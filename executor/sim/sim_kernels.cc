@@ -121,6 +121,29 @@ class SimKernels final : public Kernels {
     Play(
         stream, [=, this] { return sizes_.GateGradient(args.tokens); }, &Kernels::GateGradient, args);
   }
+  void SplitByNode(const SplitByNodeArgs& args, Stream& stream) override {
+    SetWorkSize(stream, [=, this] { return sizes_.SplitByNode(args); });
+    if (host_ != nullptr) return host_->SplitByNode(args, stream);
+    StandIn(stream, [=, this, &machine = MachineOf(stream)] {
+      SetHoldsData(machine, args.node_counts);
+      gate_.SplitByNode(args);
+    });
+  }
+  void RelayRouting(const RelayRoutingArgs& args, Stream& stream) override {
+    SetWorkSize(stream, [=, this] { return sizes_.RelayRouting(args); });
+    if (host_ != nullptr) return host_->RelayRouting(args, stream);
+    StandIn(stream, [=, this, &machine = MachineOf(stream)] {
+      SetHoldsData(machine, args.row_counts);
+      SetHoldsData(machine, args.pair_counts);
+      gate_.RelayRouting(args);
+    });
+  }
+  void SumOverNodes(const SlotRows& rows, const Routing& node_routing, const TokenRows& tokens, float* gradient,
+                    Stream& stream) override {
+    Play(
+        stream, [=, this] { return sizes_.SumOverNodes(rows.cells, tokens); }, &Kernels::SumOverNodes, rows,
+        node_routing, tokens, gradient);
+  }
 
  private:
   static VirtualMachine& MachineOf(Stream& stream) { return QueueOf(stream).device().machine(); }

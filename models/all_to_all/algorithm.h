@@ -31,7 +31,7 @@ struct AllToAllDefinition {
   std::string name;
   // OK, or kInfeasible with the reason: "needs ...", where it cannot run or coincides with DIRECT.
   std::function<Status(const GroupShape& group)> allowed;
-  // The team of each phase, in order.
+  // The team of each phase, in order: with it the links that the phase uses.
   std::function<std::vector<Team>(const GroupShape& group)> phases;
   // Whether the first phase runs at the same time as the others, on a stream of its own and among another team than
   // theirs.

@@ -24,13 +24,6 @@
 
 namespace moeplan {
 
-// The ranks among which a phase runs, and with them the links that it uses.
-enum class Team {
-  kNode,   // Those of the own node.
-  kPlace,  // Those of the own place, one on each node.
-  kGroup,  // All.
-};
-
 enum class Place { kSend, kReceive, kScratch };
 
 struct Message {

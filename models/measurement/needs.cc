@@ -95,7 +95,7 @@ void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& lis
 
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
   for (const Family family : Families()) {
-    if (!FamilyAllowed(family, workload).ok()) continue;
+    if (!FamilyAllowed(family, workload, cluster).ok()) continue;
     for (const Knobs& plain : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const Knobs& variant : WithCodecs(plain, workload)) {
         // What two codecs ask, each asks with itself on the other way.

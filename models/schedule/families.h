@@ -15,6 +15,7 @@ TaskGraph BuildBaseline(const Knobs& knobs, const Workload& workload, const Clus
 TaskGraph BuildBaselineTp(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 TaskGraph BuildParmS1(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 TaskGraph BuildParmS2(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+TaskGraph BuildOncePerNode(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 TaskGraph BuildPipeline(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 // O1 is O2 with one chunk and nothing to copy into place; O3 copies on a stream of its own.
 TaskGraph BuildMonta(const Knobs& knobs, const Workload& workload, const Cluster& cluster);

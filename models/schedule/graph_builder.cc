@@ -182,9 +182,11 @@ BufferId GraphBuilder::ViewOfChunk(BufferId all, BufferId piece) {
   return piece;
 }
 
-StreamKind GraphBuilder::StreamOf(Group group) const {
-  return moeplan::StreamOf(group, graph_.layout, graph_.gpus_per_node);
+GroupShape GraphBuilder::ShapeOf(Among among) const {
+  return moeplan::ShapeOf(among.team, moeplan::ShapeOf(among.group, graph_.layout, graph_.gpus_per_node));
 }
+
+StreamKind GraphBuilder::StreamOf(Among among) const { return moeplan::StreamOf(ShapeOf(among)); }
 
 void GraphBuilder::AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) const {
   const auto add = [&](BufferId other) {
@@ -250,16 +252,67 @@ void GraphBuilder::AssignSlots(BufferId all_counts, BufferId routing, BufferId s
           AssignSlotsOp{.all_counts = all_counts, .routing = routing, .send_counts = send_counts});
 }
 
-void GraphBuilder::Dispatch(BufferId tokens, BufferId routing, BufferId out) {
-  AddTask("dispatch", TaskKind::kPermute, StreamKind::kCompute, ExpectedBytes(buffer(out)),
+BufferId GraphBuilder::NodeRows(const std::string& name, int max_rows, double expected_rows, double row_bytes,
+                                BufferId counts) {
+  return AddBuffer({.name = name,
+                    .cells = {{Axis::kNode, nodes()}},
+                    .rows_per_cell = max_rows,
+                    .expected_rows_per_cell = expected_rows,
+                    .row_bytes = row_bytes,
+                    .counts = counts});
+}
+
+GraphBuilder::SentByNode GraphBuilder::SplitByNode(BufferId tokens, BufferId routing) {
+  const SentByNode sent = {.routing = Like("node_routing", routing, buffer(routing).row_bytes),
+                           .counts = CountBuffer("node_counts", {{Axis::kNode, nodes()}})};
+  AddTask("split_by_node", TaskKind::kOther, StreamKind::kCompute, 0,
+          SplitByNodeOp{
+              .tokens = tokens, .routing = routing, .node_routing = sent.routing, .node_counts = sent.counts});
+  return sent;
+}
+
+GraphBuilder::Relay GraphBuilder::RelayRouting(BufferId routing) {
+  const int rows = buffer(routing).rows_per_cell;
+  const auto of_place = [&](const std::string& name) {
+    return NodeRows(name, rows, rows, buffer(routing).row_bytes, /*counts=*/kNoBuffer);
+  };
+  const BufferId all = AllGather("gather_routing", {Group::kExpertShard, Team::kPlace}, routing, of_place("routings"));
+  const Relay relay = {
+      .routing = of_place("relay_routing"),
+      .row_counts = CountBuffer("relay_row_counts", {{Axis::kNode, nodes()}}),
+      .pair_counts = CountBuffer("relay_pair_counts",
+                                 {{Axis::kExpertRank, ShapeOf(Group::kExpertShard).ranks_per_node /
+                                                          graph_.layout.expert_sharding_parallel},
+                                  {Axis::kExpert, local_experts()}})};
+  AddTask("relay_routing", TaskKind::kOther, StreamKind::kCompute, 0,
+          RelayRoutingOp{.all_routings = all,
+                         .routing = relay.routing,
+                         .row_counts = relay.row_counts,
+                         .pair_counts = relay.pair_counts});
+  return relay;
+}
+
+BufferId GraphBuilder::SumOverNodes(BufferId in, BufferId node_routing, int rows) {
+  const BufferId out = AddBuffer({.name = "routing_gradient",
+                                  .rows_per_cell = rows,
+                                  .expected_rows_per_cell = static_cast<double>(rows),
+                                  .row_bytes = buffer(in).row_bytes,
+                                  .float_rows = true});
+  AddTask("sum_routing", TaskKind::kOther, StreamKind::kCompute, 0,
+          SumOverNodesOp{.in = in, .node_routing = node_routing, .out = out});
+  return out;
+}
+
+void GraphBuilder::Dispatch(BufferId tokens, BufferId routing, BufferId out, const char* name) {
+  AddTask(name, TaskKind::kPermute, StreamKind::kCompute, ExpectedBytes(buffer(out)),
           DispatchOp{.tokens = tokens, .routing = routing, .out = out});
 }
 
-BufferId GraphBuilder::Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
+BufferId GraphBuilder::Collect(const std::string& name, Collective collective, Among among, BufferId in, BufferId out,
                                double bytes) {
-  if (GroupSize(group, graph_.layout) == 1) return in;
-  AddTask(name, KindOf(collective), StreamOf(group), bytes,
-          CollectiveOp{.collective = collective, .group = group, .in = in, .out = out});
+  if (ShapeOf(among).size == 1) return in;
+  AddTask(name, KindOf(collective), StreamOf(among), bytes,
+          CollectiveOp{.collective = collective, .group = among.group, .team = among.team, .in = in, .out = out});
   return out;
 }
 
@@ -268,12 +321,12 @@ BufferId GraphBuilder::EncodedLike(BufferId rows, Codec codec) {
               EncodedRowBytes(codec, graph_.layer.model_dim, graph_.layer.bytes_per_element));
 }
 
-BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec, Way way) {
-  if (codec == Codec::kNone || GroupSize(group, graph_.layout) == 1) return AllToAll(name, group, in, out);
+BufferId GraphBuilder::AllToAll(const std::string& name, Among among, BufferId in, BufferId out, Codec codec, Way way) {
+  if (codec == Codec::kNone || ShapeOf(among).size == 1) return AllToAll(name, among, in, out);
   const BufferId sent = EncodedLike(in, codec), received = EncodedLike(out, codec);
   AddTask(name + "_encode", TaskKind::kEncode, StreamKind::kCompute, ExpectedBytes(buffer(in)),
           EncodeOp{.codec = codec, .in = in, .out = sent, .way = way});
-  AllToAll(name, group, sent, received);
+  AllToAll(name, among, sent, received);
   decodes_.push_back({.name = name + "_decode",
                       .chunk = chunk_,
                       .chunk_named = chunk_named_,
@@ -301,20 +354,20 @@ void GraphBuilder::DecodeAll() {
   while (!decodes_.empty()) DecodeWhatIsReadBy(decodes_.front().op.out);
 }
 
-BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out) {
-  return Collect(name, Collective::kAllToAll, group, in, out, AllToAllBytes(buffer(in), buffer(out)));
+BufferId GraphBuilder::AllToAll(const std::string& name, Among among, BufferId in, BufferId out) {
+  return Collect(name, Collective::kAllToAll, among, in, out, AllToAllBytes(buffer(in), buffer(out)));
 }
 
-BufferId GraphBuilder::AllGather(const std::string& name, Group group, BufferId in, BufferId out) {
-  return Collect(name, Collective::kAllGather, group, in, out, ExpectedBytes(buffer(out)));
+BufferId GraphBuilder::AllGather(const std::string& name, Among among, BufferId in, BufferId out) {
+  return Collect(name, Collective::kAllGather, among, in, out, ExpectedBytes(buffer(out)));
 }
 
-BufferId GraphBuilder::ReduceScatter(const std::string& name, Group group, BufferId in, BufferId out) {
-  return Collect(name, Collective::kReduceScatter, group, in, out, ExpectedBytes(buffer(in)));
+BufferId GraphBuilder::ReduceScatter(const std::string& name, Among among, BufferId in, BufferId out) {
+  return Collect(name, Collective::kReduceScatter, among, in, out, ExpectedBytes(buffer(in)));
 }
 
-BufferId GraphBuilder::AllReduce(const std::string& name, Group group, BufferId in, BufferId out) {
-  return Collect(name, Collective::kAllReduce, group, in, out, ExpectedBytes(buffer(in)));
+BufferId GraphBuilder::AllReduce(const std::string& name, Among among, BufferId in, BufferId out) {
+  return Collect(name, Collective::kAllReduce, among, in, out, ExpectedBytes(buffer(in)));
 }
 
 void GraphBuilder::AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out) {
@@ -399,19 +452,27 @@ void GraphBuilder::Combine(BufferId slots, BufferId routing, BufferId out) {
           CombineOp{.slots = slots, .routing = routing, .out = out, .shared = shared});
 }
 
-void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient) {
-  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
+void GraphBuilder::CombineRelayed(BufferId slots, BufferId routing, BufferId out) {
+  AddTask("relay_combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
+          CombineOp{.slots = slots, .routing = routing, .out = out});
+}
+
+void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient,
+                                   const char* name) {
+  AddTask(name, TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
           CombineGradientOp{.out_gradient = out_gradient, .routing = routing, .slots_gradient = slots_gradient});
 }
 
-BufferId GraphBuilder::RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing) {
+BufferId GraphBuilder::RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing, const char* name) {
   const Buffer& tokens = buffer(out_gradient);
-  const BufferId gradient = AddBuffer({.name = "routing_gradient",
+  const BufferId gradient = AddBuffer({.name = std::string(name) + "_gradient",
+                                       .cells = tokens.cells,
                                        .rows_per_cell = tokens.rows_per_cell,
                                        .expected_rows_per_cell = tokens.expected_rows_per_cell,
                                        .row_bytes = kFloatBytes * RoutingWidth(graph_.layer),
+                                       .counts = tokens.counts,
                                        .float_rows = true});
-  AddTask("routing", TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
+  AddTask(name, TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
           RoutingGradientOp{
               .out_gradient = out_gradient, .slots = slots, .routing = routing, .routing_gradient = gradient});
   return gradient;
@@ -432,8 +493,9 @@ void GraphBuilder::ExpertWeightGradient(const ExpertWeightGradientOp& op) {
           op.shared ? SharedFlops() : ExpertFlopsOf(op.in), op);
 }
 
-void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient) {
-  AddTask("dispatch", TaskKind::kPermute, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
+void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient,
+                                    const char* name) {
+  AddTask(name, TaskKind::kPermute, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
           DispatchGradientOp{.slots_gradient = slots_gradient, .routing = routing, .tokens_gradient = tokens_gradient});
 }
 

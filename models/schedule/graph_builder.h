@@ -12,6 +12,13 @@
 
 namespace moeplan {
 
+// The ranks among which a collective runs: a group, or a team of it.
+struct Among {
+  constexpr Among(Group group, Team team = Team::kGroup) : group(group), team(team) {}  // NOLINT: a group is one.
+  Group group;
+  Team team;
+};
+
 class GraphBuilder {
  public:
   // `workload` must be resolved against `cluster`. `chunk_units`: as in TaskGraph.
@@ -62,20 +69,40 @@ class GraphBuilder {
   // The routing of tokens, and, where the graph balances, the counts that GateGradientOp wants.
   struct Gated {
     BufferId routing = kNoBuffer, pair_counts = kNoBuffer;
+    // Of the rows that are sent, where those are not the tokens' slots themselves.
+    BufferId sent_routing = kNoBuffer;
+    BufferId sent() const { return sent_routing == kNoBuffer ? routing : sent_routing; }
   };
   Gated Gate(BufferId tokens);
   // Of a slice that does not know its slots yet: AssignSlots must follow.
   BufferId GateSlice(BufferId tokens, BufferId counts);
   void AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts);
-  void Dispatch(BufferId tokens, BufferId routing, BufferId out);
+  // What crosses nodes once a token; see the ops. They make room for what they return.
+  struct SentByNode {
+    BufferId routing = kNoBuffer, counts = kNoBuffer;
+  };
+  SentByNode SplitByNode(BufferId tokens, BufferId routing);
+  struct Relay {
+    BufferId routing = kNoBuffer, row_counts = kNoBuffer, pair_counts = kNoBuffer;
+  };
+  // With what the ranks of the own place gather first.
+  Relay RelayRouting(BufferId routing);
+  BufferId SumOverNodes(BufferId in, BufferId node_routing, int rows);
+  // Rows of `row_bytes` for each node: at most `max_rows`, as many as `counts` says.
+  BufferId NodeRows(const std::string& name, int max_rows, double expected_rows, double row_bytes, BufferId counts);
+  double row_bytes() const { return row_bytes_; }
+  int nodes() const { return ShapeOf({Group::kExpertShard, Team::kPlace}).size; }
+  GroupShape ShapeOf(Among among) const;
+
+  void Dispatch(BufferId tokens, BufferId routing, BufferId out, const char* name = "dispatch");
   // `out` describes the result; it is returned, or `in` when the group has one rank.
-  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out);
+  BufferId AllToAll(const std::string& name, Among among, BufferId in, BufferId out);
   // With rows encoded by the codec of that way. They are decoded where `out` is first read, rather than at once, so
   // that what is computed until then does not wait for them.
-  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec, Way way);
-  BufferId AllGather(const std::string& name, Group group, BufferId in, BufferId out);
-  BufferId ReduceScatter(const std::string& name, Group group, BufferId in, BufferId out);
-  BufferId AllReduce(const std::string& name, Group group, BufferId in, BufferId out);
+  BufferId AllToAll(const std::string& name, Among among, BufferId in, BufferId out, Codec codec, Way way);
+  BufferId AllGather(const std::string& name, Among among, BufferId in, BufferId out);
+  BufferId ReduceScatter(const std::string& name, Among among, BufferId in, BufferId out);
+  BufferId AllReduce(const std::string& name, Among among, BufferId in, BufferId out);
   void AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out);
   void Copy(const std::string& name, StreamKind stream, BufferId in, BufferId out);
   // What a backward pass needs of a forward expert task; `hidden` is absent in forward graphs.
@@ -89,10 +116,12 @@ class GraphBuilder {
   // `in` unless there are shards to sum.
   BufferId SumShards(BufferId in, BufferId out);
   void Combine(BufferId slots, BufferId routing, BufferId out);
+  // The same of rows that go on to others, without what the shared expert made.
+  void CombineRelayed(BufferId slots, BufferId routing, BufferId out);
 
   // The mirrors of the above; see the ops. What they return they make room for.
-  void CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient);
-  BufferId RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing);
+  void CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient, const char* name = "combine");
+  BufferId RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing, const char* name = "routing");
   BufferId ExpertInputGradient(BufferId hidden, BufferId out_gradient, BufferId in_gradient);
   // Of the shared expert, summed over MP; nothing where the layer has none. `weights` is for ExpertWeightGradient.
   struct SharedGradients {
@@ -101,12 +130,14 @@ class GraphBuilder {
   };
   SharedGradients SharedInputGradient(BufferId out_gradient);
   void ExpertWeightGradient(const ExpertWeightGradientOp& op);
-  void DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient);
+  void DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient,
+                        const char* name = "dispatch");
   // Without a shared expert `shared_gradient` is kNoBuffer.
   BufferId GateGradient(BufferId tokens, const Gated& gated, BufferId routing_gradient, BufferId tokens_gradient,
                         BufferId shared_gradient, BufferId in_gradient);
 
-  StreamKind StreamOf(Group group) const;
+  StreamKind StreamOf(Among among) const;
+  bool is_backward() const { return backward_; }
   const Buffer& buffer(BufferId id) const { return graph_.buffers[id]; }
 
   void SetOutput(BufferId output) { graph_.output = output; }
@@ -119,7 +150,7 @@ class GraphBuilder {
   BufferId InUnits(BufferId slots);
   BufferId AddGate(BufferId tokens, BufferId counts, bool drops);
   BufferId EncodedLike(BufferId buffer, Codec codec);
-  BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
+  BufferId Collect(const std::string& name, Collective collective, Among among, BufferId in, BufferId out,
                    double bytes);
   // Depends on the writers of what it reads and of `after`.
   void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,

@@ -12,6 +12,7 @@ std::string_view Name(Family family) {
     case Family::kMontaO2: return "MONTA_O2";
     case Family::kMontaO3: return "MONTA_O3";
     case Family::kPipeline: return "PIPELINE";
+    case Family::kOncePerNode: return "ONCE_PER_NODE";
   }
   return OwnNames<Family>::NameOf(family);
 }

@@ -23,9 +23,10 @@ enum class Family {
   kMontaO2,
   kMontaO3,
   kPipeline,
+  kOncePerNode,  // DeepEP's way between nodes: a token leaves once for each node that has any of its experts.
 };
 template <>
-inline constexpr int kBuiltIn<Family> = 8;
+inline constexpr int kBuiltIn<Family> = 9;
 std::string_view Name(Family family);
 
 // One candidate: two that agree in all of these are the same plan.

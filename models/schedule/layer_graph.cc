@@ -105,11 +105,11 @@ class LayerGraph {
     tokens_ = Dispatched(input_, "gather_input");
     gated_ = route_.Gate(tokens_);
     home_ = Walk(build_, route_, Pass::kForward)
-                .Go({.source = [&](BufferId own) { build_.Dispatch(tokens_, gated_.routing, own); },
+                .Go({.source = [&](BufferId own) { build_.Dispatch(tokens_, gated_.sent(), own); },
                      .expert = [&](int, BufferId in, BufferId out) { expert_.push_back(build_.Expert(in, out)); },
                      .meanwhile = [&] { build_.SharedExpert(); }});
     const BufferId combined = OwnRows("combined");
-    build_.Combine(home_, gated_.routing, combined);
+    build_.Combine(home_, gated_.sent(), combined);
     build_.SetOutput(Whole(combined, "gather_output", "output"));
   }
 
@@ -123,7 +123,7 @@ class LayerGraph {
     const auto meanwhile = [&] {
       shared = build_.SharedInputGradient(gradient);
       if (!build_.layer().router.weighs_input) {
-        routing_gradient = build_.RoutingGradient(own_gradient, home_, gated_.routing);
+        routing_gradient = route_.RoutingGradient(build_, own_gradient, home_, gated_);
       }
     };
     const auto afterwards = [&] {
@@ -132,7 +132,7 @@ class LayerGraph {
     };
     const BufferId home =
         Walk(build_, route_, Pass::kBackward)
-            .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, gated_.routing, own); },
+            .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, gated_.sent(), own); },
                  .expert = [&](int piece, BufferId in, BufferId out) { ExpertGradients(piece, in, out); },
                  .meanwhile = meanwhile,
                  .afterwards = afterwards});
@@ -174,7 +174,7 @@ class LayerGraph {
   // The gradients of the own tokens, from those of all the slots that were dispatched here.
   BufferId OwnRowsFrom(BufferId home) {
     const BufferId rows = gathers() ? RowsOfBatches("token_gradients") : OwnRows("token_gradients");
-    build_.DispatchGradient(home, gated_.routing, rows);
+    build_.DispatchGradient(home, gated_.sent(), rows);
     if (!gathers()) return rows;
     return build_.ReduceScatter("sum_batches", Group::kShard, rows, OwnRows("own_gradients"));
   }

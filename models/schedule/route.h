@@ -56,6 +56,13 @@ class Route {
   // The piece's part of a buffer that holds all of them.
   virtual BufferId PieceOf(BufferId all) = 0;
 
+  // Of a backward pass once its pieces are on their way: the gradients of the gate's weights, from those of the own
+  // tokens' outputs and what the forward pass brought home.
+  virtual BufferId RoutingGradient(GraphBuilder& build, BufferId own_gradient, BufferId home,
+                                   const GraphBuilder::Gated& gated) {
+    return build.RoutingGradient(own_gradient, home, gated.routing);
+  }
+
   // Room for what the experts give: for the current piece, or for all when they wait.
   virtual BufferId ExpertRows(const std::string& name) = 0;
   // Room for the slots of all pieces, back home.

@@ -28,7 +28,26 @@ bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritiz
 
 Status NeedsGateOfSlices(const Workload& workload) {
   if (!LooksAtWholeBatch(workload.layer.gate) || workload.layout.tensor_parallel == 1) return OkStatus();
-  return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
+  return Infeasible("the gate looks at the whole batch, and this gates slices of it");
+}
+
+// Rows cross between ranks of one place, each of which then serves its own node: both have to be the same for all
+// tokens, whatever slice of a batch they are of, and for all shards of an expert.
+Status NeedsSeveralNodes(const Workload& workload, const Cluster& cluster) {
+  const Layout& layout = workload.layout;
+  const GroupShape group = ShapeOf(Group::kExpertShard, layout, cluster.gpus_per_node);
+  const std::string found =
+      StrCat(", found groups of ", group.size, " ranks, ", group.ranks_per_node, " of them on a node");
+  if (group.size == group.ranks_per_node) return Infeasible("needs EP&ESP groups on several nodes" + found);
+  if (group.ranks_per_node % layout.expert_sharding_parallel != 0) {
+    return Infeasible(
+        StrCat("needs the ", layout.expert_sharding_parallel, " shards of an expert on one node", found));
+  }
+  if (cluster.gpus_per_node % layout.tensor_parallel != 0) {
+    return Infeasible(StrCat("needs tensor-parallel groups inside a node, found tensorParallel ",
+                             layout.tensor_parallel, " on nodes of ", cluster.gpus_per_node));
+  }
+  return OkStatus();
 }
 
 ScheduleDefinition MontaDefinition(int Knobs::*pieces) {
@@ -53,6 +72,10 @@ Registry<ScheduleDefinition>& Definitions() {
        .pieces = &Knobs::partition_degree,
        .unequal_pieces = true,
        .tensor_ranks_share_slots = false},
+      {.build = BuildOncePerNode,
+       .allowed = NeedsGateOfSlices,
+       .allowed_on = NeedsSeveralNodes,
+       .exchange_team = Team::kPlace},
   });
   return definitions;
 }
@@ -108,7 +131,7 @@ bool SameOperation(const TaskOp& a, const TaskOp& b, const Layout& layout) {
   const auto* left = std::get_if<CollectiveOp>(&a);
   const auto* right = std::get_if<CollectiveOp>(&b);
   return left == nullptr || (left->collective == right->collective && left->algorithm == right->algorithm &&
-                             SameMembers(left->group, right->group, layout));
+                             left->team == right->team && SameMembers(left->group, right->group, layout));
 }
 
 bool SameShape(const TaskGraph& a, const TaskGraph& b) {
@@ -132,9 +155,10 @@ StatusOr<Family> AddSchedule(ScheduleDefinition schedule) {
   return added;
 }
 
-Status FamilyAllowed(Family family, const Workload& workload) {
-  const auto& allowed = DefinitionOf(family).allowed;
-  return allowed ? allowed(workload) : OkStatus();
+Status FamilyAllowed(Family family, const Workload& workload, const Cluster& cluster) {
+  const ScheduleDefinition& schedule = DefinitionOf(family);
+  if (schedule.allowed) RETURN_IF_ERROR(schedule.allowed(workload));
+  return schedule.allowed_on ? schedule.allowed_on(workload, cluster) : OkStatus();
 }
 
 bool IsBaseline(Family family) { return DefinitionOf(family).baseline; }
@@ -147,7 +171,7 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
     return Infeasible(StrCat(found, ", which it is for elements of ", workload.layer.bytes_per_element, " bytes"));
   }
   if (!workload.allow_lossy) return InvalidInput(found + ", as allowLossy is false");
-  if (GroupSize(ExchangeGroup(family), workload.layout) == 1) return Infeasible(found + ", as nothing is exchanged");
+  if (GroupSize(DefinitionOf(family).exchange_group, workload.layout) == 1) return Infeasible(found + ", as nothing is exchanged");
   return OkStatus();
 }
 
@@ -168,7 +192,10 @@ Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout) {
   return OkStatus();
 }
 
-Group ExchangeGroup(Family family) { return DefinitionOf(family).exchange_group; }
+GroupShape ExchangeShape(Family family, const Layout& layout, int gpus_per_node) {
+  const ScheduleDefinition& schedule = DefinitionOf(family);
+  return ShapeOf(schedule.exchange_team, ShapeOf(schedule.exchange_group, layout, gpus_per_node));
+}
 
 namespace {
 
@@ -240,10 +267,9 @@ Knobs WithPieces(Knobs knobs, int pieces) {
 }
 
 Status ScheduleAllowed(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
-  RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload));
+  RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload, cluster));
   RETURN_IF_ERROR(CheckKnobs(knobs, workload));
-  return AlgorithmAllowed(knobs.all_to_all,
-                          ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node));
+  return AlgorithmAllowed(knobs.all_to_all, ExchangeShape(knobs.family, workload.layout, cluster.gpus_per_node));
 }
 
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {

@@ -22,9 +22,13 @@ struct ScheduleDefinition {
   std::function<TaskGraph(const Knobs& knobs, const Workload& workload, const Cluster& cluster)> build;
   // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Null: nothing does.
   std::function<Status(const Workload& workload)> allowed;
+  // The same of what depends on the nodes that ranks lie on, asked after `allowed`. Null: nothing does.
+  std::function<Status(const Workload& workload, const Cluster& cluster)> allowed_on = nullptr;
   // The group over which its all-to-alls send rows, by whose shape an algorithm is allowed or not
-  // (models/all_to_all/algorithm.h): EP, or EP&ESP where each slot goes to all shards of its expert.
+  // (models/all_to_all/algorithm.h): EP, or EP&ESP where each slot goes to all shards of its expert. And the team of it
+  // that crosses nodes, where rows travel team by team.
   Group exchange_group = Group::kExpertShard;
+  Team exchange_team = Team::kGroup;
   // The knob that counts the pieces into which the slots are cut (chunks N, or partition_degree r). Null: none does.
   int Knobs::*pieces = nullptr;
   // Whether those pieces may differ in size, as the knobs' chunk_shares say: the same tasks then, of sizes that grow
@@ -38,8 +42,9 @@ struct ScheduleDefinition {
 // kInvalidInput for a name that is none or is taken, and where `build` is missing.
 StatusOr<Family> AddSchedule(ScheduleDefinition schedule);
 
-// OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
-Status FamilyAllowed(Family family, const Workload& workload);
+// OK, or kInfeasible with the reason why this layout, gate or phase rules the family out on such nodes. Requires a
+// resolved workload.
+Status FamilyAllowed(Family family, const Workload& workload, const Cluster& cluster);
 
 bool IsBaseline(Family family);
 
@@ -52,8 +57,8 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload);
 // is something to exchange and something to gather, and leaves no room for another all-to-all or a codec on its way.
 Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout);
 
-// As in the family's definition.
-Group ExchangeGroup(Family family);
+// The shape of what the family's all-to-alls of rows run over: as in its definition.
+GroupShape ExchangeShape(Family family, const Layout& layout, int gpus_per_node);
 
 // The most pieces that `workload` allows `family` to cut slots into: N chunks, such as those of O2 and O3, at most
 // max_chunks; r partitions, such as those of S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The

@@ -103,6 +103,13 @@ BufferIds Reads(const TaskOp& op) {
                           return BufferIds{gate.tokens,          gate.routing,         gate.routing_gradient,
                                            gate.tokens_gradient, gate.shared_gradient, gate.pair_counts};
                         },
+                        [](const SplitByNodeOp& split) {
+                          return BufferIds{split.tokens, split.routing};
+                        },
+                        [](const RelayRoutingOp& relay) { return BufferIds{relay.all_routings}; },
+                        [](const SumOverNodesOp& sum) {
+                          return BufferIds{sum.in, sum.node_routing};
+                        },
                         [](const auto& from_in) { return BufferIds{from_in.in}; },
                     },
                     op);
@@ -134,6 +141,12 @@ BufferIds Writes(const TaskOp& op) {
                         [](const DispatchGradientOp& dispatch) { return BufferIds{dispatch.tokens_gradient}; },
                         [](const GateGradientOp& gate) {
                           return BufferIds{gate.in_gradient, gate.gate_gradient};
+                        },
+                        [](const SplitByNodeOp& split) {
+                          return BufferIds{split.node_routing, split.node_counts};
+                        },
+                        [](const RelayRoutingOp& relay) {
+                          return BufferIds{relay.routing, relay.row_counts, relay.pair_counts};
                         },
                         [](const auto& to_out) { return BufferIds{to_out.out}; },
                     },

@@ -59,6 +59,7 @@ enum class Axis {
   kBlock,       // Source batch gathered over ESP (BASELINE).
   kChunk,
   kExpert,  // Expert among those of one rank.
+  kNode,    // Node among those that the EP&ESP group lies on.
 };
 
 struct Extent {
@@ -122,13 +123,33 @@ struct DispatchOp {
   BufferId tokens, routing, out;
   friend bool operator==(const DispatchOp&, const DispatchOp&) = default;
 };
-// The blocks of `in` are cut over the group. Where `in` has fewer peers than the group, each block goes to that many
+// Where rows go that leave once for each node of the EP&ESP group on which a token has kept pairs. `node_routing` is a
+// routing whose experts are nodes: the choices of a token are its nodes in their order, with weight 1, and the slot is
+// the token's place among those that go there. `node_counts` says for each node how many do.
+struct SplitByNodeOp {
+  BufferId tokens, routing, node_routing, node_counts;
+  friend bool operator==(const SplitByNodeOp&, const SplitByNodeOp&) = default;
+};
+// What a rank learns from the routings of the ranks of its place, `all_routings`, one behind the other: of the rows
+// that they send it, one behind the other, the `routing` among the experts of its own node, with places among all of
+// them for slots; how many rows each of the ranks sends, and how many pairs each expert of the node has.
+struct RelayRoutingOp {
+  BufferId all_routings, routing, row_counts, pair_counts;
+  friend bool operator==(const RelayRoutingOp&, const RelayRoutingOp&) = default;
+};
+// Each token's sum of the rows that came back from its nodes: the gradients of its pairs' weights, in floats.
+struct SumOverNodesOp {
+  BufferId in, node_routing, out;
+  friend bool operator==(const SumOverNodesOp&, const SumOverNodesOp&) = default;
+};
+// The blocks of `in` are cut over the group, or over a team of it. Where `in` has fewer peers than the group, each block goes to that many
 // consecutive ranks ("dump").
 struct CollectiveOp {
   Collective collective;
   AllToAllAlgorithm algorithm = AllToAllAlgorithm::kDirect;
   Group group;
-  BufferId in, out;
+  Team team = Team::kGroup;
+  BufferId in = kNoBuffer, out = kNoBuffer;
   // Of kAllToAllAllGather: `in` is exchanged over EP&ESP into `partial`, summed over shards, and gathered over MP.
   BufferId partial = kNoBuffer;
   friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
@@ -218,7 +239,8 @@ struct GateGradientOp {
 };
 using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, EncodeOp, DecodeOp, CopyOp, ExpertOp,
                             SharedExpertOp, ReduceOp, CombineOp, ExpertInputGradientOp, ExpertWeightGradientOp,
-                            CombineGradientOp, RoutingGradientOp, DispatchGradientOp, GateGradientOp>;
+                            CombineGradientOp, RoutingGradientOp, DispatchGradientOp, GateGradientOp, SplitByNodeOp,
+                            RelayRoutingOp, SumOverNodesOp>;
 
 struct Task {
   std::string name;  // Unique within the graph, such as "dispatch_a2a.2".

@@ -84,8 +84,10 @@ struct CostOfOp {
   std::optional<TaskCost> Charge(Kernel kernel) const {
     return TaskCost{KeyOf(kernel, graph.layer, graph.layout), size};
   }
-  std::optional<TaskCost> Charge(Collective collective, AllToAllAlgorithm algorithm, Group group, double bytes) const {
+  std::optional<TaskCost> Charge(Collective collective, AllToAllAlgorithm algorithm, Group group, double bytes,
+                                 Team team = Team::kGroup) const {
     CollectiveKey key = KeyOf(collective, group, graph.layout, graph.gpus_per_node);
+    key.group = ShapeOf(team, key.group);
     if (key.group.size == 1) return std::nullopt;
     key.algorithm = algorithm;
     key.bytes_per_element = graph.layer.bytes_per_element;
@@ -94,7 +96,9 @@ struct CostOfOp {
   }
 
   std::optional<TaskCost> operator()(const CollectiveOp& op) const {
-    if (op.collective != Collective::kAllToAllAllGather) return Charge(op.collective, op.algorithm, op.group, size);
+    if (op.collective != Collective::kAllToAllAllGather) {
+      return Charge(op.collective, op.algorithm, op.group, size, op.team);
+    }
     const int tensor_ranks = graph.layout.tensor_parallel;
     if (tensor_ranks == 1) return Charge(Collective::kAllToAll, op.algorithm, Group::kExpertShard, size);
     if (GroupSize(Group::kExpertShard, graph.layout) == 1) {
@@ -118,6 +122,9 @@ struct CostOfOp {
         shared ? SharedExpertKey(kernel, graph.layer, graph.layout) : KeyOf(kernel, graph.layer, graph.layout), size};
   }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
+  std::optional<TaskCost> operator()(const SplitByNodeOp&) const { return std::nullopt; }
+  std::optional<TaskCost> operator()(const RelayRoutingOp&) const { return std::nullopt; }
+  std::optional<TaskCost> operator()(const SumOverNodesOp&) const { return std::nullopt; }
   std::optional<TaskCost> operator()(const ExpertInputGradientOp& op) const {
     return ChargeExpert(Kernel::kExpertInputGradient, op.shared);
   }

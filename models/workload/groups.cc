@@ -46,6 +46,15 @@ GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node) {
   return {size, std::max(1, std::min(size, gpus_per_node / StrideOf(group, layout)))};
 }
 
+GroupShape ShapeOf(Team team, const GroupShape& group) {
+  switch (team) {
+    case Team::kNode: return {group.ranks_per_node, group.ranks_per_node};
+    case Team::kPlace: return {group.size / group.ranks_per_node, 1};
+    case Team::kGroup: break;
+  }
+  return group;
+}
+
 std::vector<int> MembersOf(Group group, const Layout& layout, int rank) {
   MOEPLAN_CHECK(rank >= 0);
   const int size = GroupSize(group, layout), stride = StrideOf(group, layout), block = size * stride;

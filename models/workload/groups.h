@@ -24,6 +24,13 @@ enum class Group {
 inline constexpr Group kGroups[] = {Group::kTensor, Group::kShard, Group::kExpert, Group::kExpertShard};
 inline constexpr int kGroupCount = 5;
 
+// Which ranks of a group that lies on several nodes.
+enum class Team {
+  kNode,   // Those of the own node.
+  kPlace,  // Those of the own place, one on each node.
+  kGroup,  // All.
+};
+
 // What cost models know of a group.
 struct GroupShape {
   int size = 1;
@@ -38,6 +45,7 @@ std::string_view Name(Group group);
 // kDenseReplicas asks for a layout with data_parallel filled in.
 int GroupSize(Group group, const Layout& layout);
 GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node);
+GroupShape ShapeOf(Team team, const GroupShape& group);
 
 // The ranks of `rank`'s group in rank order, and the place of `rank` among them.
 std::vector<int> MembersOf(Group group, const Layout& layout, int rank);

@@ -90,7 +90,7 @@ StatusOr<v1::PlanResponse> Baseline(const v1::PlanRequest& request, const Cluste
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, cluster));
   Status why;
   for (const Family family : {Family::kBaselineTp, Family::kBaseline}) {
-    why = FamilyAllowed(family, workload);
+    why = FamilyAllowed(family, workload, cluster);
     if (!why.ok()) continue;
     v1::PlanResponse answer;
     *answer.mutable_workload() = ToProto(workload);

@@ -102,7 +102,7 @@ class Search {
     for (const Family family : Families()) {
       if (baselines_only_ && !IsBaseline(family)) continue;
       if (family_ && family != *family_) continue;
-      if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
+      if (const Status allowed = FamilyAllowed(family, workload_, profile_.cluster); !allowed.ok()) {
         refusals_.Add({.family = family}, allowed.message());
         continue;
       }

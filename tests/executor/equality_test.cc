@@ -297,8 +297,9 @@ void CheckCase(JobRunner& job, const Case& test) {
     sliced.push_back(ReferenceOf(test, full, batch, tensor_ranks));
   }
   for (size_t i = 0; i < graphs.size(); ++i) {
-    const bool gates_slices = knobs[i].family == Family::kParmS1 && tensor_ranks > 1;
-    const bool drops_by_slice = gates_slices && test.workload.capacity_passing == CapacityPassing::kPadded;
+    const bool is_s1 = knobs[i].family == Family::kParmS1;
+    const bool gates_slices = (is_s1 || knobs[i].family == Family::kOncePerNode) && tensor_ranks > 1;
+    const bool drops_by_slice = is_s1 && tensor_ranks > 1 && test.workload.capacity_passing == CapacityPassing::kPadded;
     const std::vector<Reference>& references = drops_by_slice ? sliced : whole;
     SCOPED_TRACE(testing::Describe(knobs[i]));
     const double tolerance = ToleranceOf(layer, knobs[i]);

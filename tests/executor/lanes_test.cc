@@ -19,8 +19,9 @@ namespace {
 
 using namespace testing::example_layer;
 
-constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
-                                Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
+constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,
+                                Family::kParmS2,   Family::kMontaO1,    Family::kMontaO2,
+                                Family::kMontaO3,  Family::kPipeline,   Family::kOncePerNode};
 
 // A micro-batch of a rank, and what the layer made of it.
 struct MicroBatch {

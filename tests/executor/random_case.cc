@@ -123,7 +123,7 @@ std::vector<Knobs> AllKnobs(const Case& test) {
   const Workload& workload = test.workload;
   std::vector<Knobs> all;
   for (const Family family : Families()) {
-    if (!FamilyAllowed(family, workload).ok()) continue;
+    if (!FamilyAllowed(family, workload, test.cluster).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, workload.layout, test.cluster.gpus_per_node)) {
       const int most = MaxPieces(family, workload);
       const bool direct = variant.all_to_all == AllToAllAlgorithm::kDirect;

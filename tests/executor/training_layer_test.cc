@@ -27,8 +27,9 @@ namespace {
 
 using namespace testing::example_layer;
 
-constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
-                                Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
+constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,
+                                Family::kParmS2,   Family::kMontaO1,    Family::kMontaO2,
+                                Family::kMontaO3,  Family::kPipeline,   Family::kOncePerNode};
 
 // The rows of a rank, whose tokens lean towards the expert `hot` unless that is -1.
 Rows LeaningRowsOf(const LayerPlan& plan, int rank, uint64_t seed, int hot) {

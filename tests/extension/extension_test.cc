@@ -232,7 +232,7 @@ TEST(ExtensionTest, AScheduleThatIsNotAllowedSaysWhy) {
   Workload workload = ShardedWorkload();
   workload.layout = {.expert_parallel = 4};
   workload = *ResolveWorkload(workload, kCluster);
-  EXPECT_THAT(FamilyAllowed(Named<Family>("SHARD_GATHER"), workload).message(),
+  EXPECT_THAT(FamilyAllowed(Named<Family>("SHARD_GATHER"), workload, kCluster).message(),
               HasSubstr("expertShardingParallel above 1"));
   EXPECT_EQ(AlgorithmAllowed(Named<AllToAllAlgorithm>("PAIRWISE"), {.size = 2, .ranks_per_node = 1}).message(),
             "allToAll: PAIRWISE needs a group of more than two ranks, found 2 ranks, 1 a node");

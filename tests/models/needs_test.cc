@@ -194,7 +194,7 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
   }
   int priced = 0;
   for (const Family family : Families()) {
-    if (!FamilyAllowed(family, Resolved()).ok()) continue;
+    if (!FamilyAllowed(family, Resolved(), kTwoNodesOfTwo).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, Resolved().layout, kTwoNodesOfTwo.gpus_per_node)) {
       for (int pieces = 1; pieces <= MaxPieces(family, Resolved()); ++pieces) {
         const Knobs knobs = WithPieces(variant, pieces);

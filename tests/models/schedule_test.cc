@@ -270,7 +270,7 @@ TEST(ScheduleTest, TasksComeAfterWhatTheyDependOn) {
                                Layout{.expert_parallel = 4}, Layout{.tensor_parallel = 4, .expert_parallel = 2}}) {
     const Workload workload = WorkloadOf(layout);
     for (const Family family : Families()) {
-      if (!FamilyAllowed(family, workload).ok()) continue;
+      if (!FamilyAllowed(family, workload, kCluster).ok()) continue;
       const TaskGraph graph = Build(WithPieces({.family = family}, MaxPieces(family, workload)), workload);
       for (size_t id = 0; id < graph.tasks.size(); ++id) {
         for (const TaskId before : graph.tasks[id].dependencies) EXPECT_LT(before, static_cast<TaskId>(id));
@@ -353,9 +353,9 @@ TEST(ScheduleTest, GatesThatLookAtTheWholeBatchRuleOutSlices) {
        {std::pair(GateKind::kTopK, true), std::pair(GateKind::kRandom, true), std::pair(GateKind::kHash, true),
         std::pair(GateKind::kBatchPrioritized, false), std::pair(GateKind::kExpertChoice, false)}) {
     sliced.layer.gate = whole.layer.gate = gate;
-    EXPECT_EQ(FamilyAllowed(Family::kParmS1, sliced).ok(), cuts);
-    EXPECT_TRUE(FamilyAllowed(Family::kParmS1, whole).ok());
-    EXPECT_TRUE(FamilyAllowed(Family::kParmS2, sliced).ok());
+    EXPECT_EQ(FamilyAllowed(Family::kParmS1, sliced, kCluster).ok(), cuts);
+    EXPECT_TRUE(FamilyAllowed(Family::kParmS1, whole, kCluster).ok());
+    EXPECT_TRUE(FamilyAllowed(Family::kParmS2, sliced, kCluster).ok());
   }
 }
 
@@ -442,7 +442,7 @@ TEST(ScheduleTest, CodecsStandOnlyWhereTheyAreAllowedAndDoSomething) {
 
 TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
   const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4});
-  EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload).message(),
+  EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload, kCluster).message(),
             "needs expertShardingParallel = tensorParallel, found 1 and 2");
   EXPECT_EQ(BuildSchedule({.family = Family::kParmS1, .chunks = 2}, workload, kCluster).status().code(),
             StatusCode::kInvalidInput);
@@ -452,7 +452,7 @@ TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
 std::vector<Knobs> EveryCarriage(const Workload& workload) {
   std::vector<Knobs> every;
   for (const Family family : Families()) {
-    if (!FamilyAllowed(family, workload).ok()) continue;
+    if (!FamilyAllowed(family, workload, kCluster).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, workload.layout, kCluster.gpus_per_node)) {
       for (Knobs knobs : WithCodecs(variant, workload)) {
         knobs.communication_ctas = every.size() % 3 == 0 ? 8 : 0;

@@ -108,7 +108,7 @@ TaskGraph GraphOf(const Knobs& knobs, const Workload& workload) {
 std::vector<Knobs> EveryVariant(const Workload& workload) {
   std::vector<Knobs> every;
   for (const Family family : Families()) {
-    if (!FamilyAllowed(family, workload).ok()) continue;
+    if (!FamilyAllowed(family, workload, kTwoByTwo).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, workload.layout, kTwoByTwo.gpus_per_node)) {
       for (const Knobs& coded : WithCodecs(variant, workload)) every.push_back(coded);
     }

@@ -9,6 +9,7 @@ const shortNames: Readonly<Record<string, string>> = {
   MONTA_O2: "O2",
   MONTA_O3: "O3",
   PIPELINE: "P",
+  ONCE_PER_NODE: "1N",
 };
 
 /** Schedules of extensions by their first letters. */

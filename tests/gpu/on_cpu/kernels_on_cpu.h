@@ -84,6 +84,7 @@ inline unsigned __match_any_sync(unsigned, int value) {
   return same;
 }
 inline int32_t atomicAdd(int32_t* sum, int32_t value) { return std::exchange(*sum, *sum + value); }
+inline int32_t atomicMax(int32_t* most, int32_t value) { return std::exchange(*most, std::max(*most, value)); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 using std::max;
 using std::min;

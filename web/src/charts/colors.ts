@@ -6,7 +6,7 @@ export const streamClass: Readonly<Record<string, string>> = {
   COPY: "stream-copy",
 };
 
-const families = ["BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE"];
+const families = ["BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE", "ONCE_PER_NODE"];
 
 /** Families of extensions share the last one. */
 export function familyClass(family: string): string {

@@ -12,6 +12,7 @@ const shapes: readonly { name: string; draw: Draw }[] = [
   { name: "triangle downwards", draw: (r) => `m0,${1.2 * r}l${1.2 * r},${-2.2 * r}h${-2.4 * r}z` },
   { name: "upright bar", draw: (r) => `m${-r / 2},${-1.3 * r}h${r}v${2.6 * r}h${-r}z` },
   { name: "cross", draw: (r) => `m${-r / 2},${-1.3 * r}h${r}v${0.8 * r}h${0.8 * r}v${r}h${-0.8 * r}v${0.8 * r}h${-r}v${-0.8 * r}h${-0.8 * r}v${-r}h${0.8 * r}z` },
+  { name: "hourglass", draw: (r) => `m${-r},${-r}h${2 * r}l${-2 * r},${2 * r}h${2 * r}z` },
   { name: "flat bar", draw: (r) => `m${-1.3 * r},${-r / 2}h${2.6 * r}v${r}h${-2.6 * r}z` },
 ];
 

@@ -113,7 +113,7 @@ describe("an axis of time", () => {
 
 describe("marks", () => {
   it("give families of one chart different shapes", () => {
-    const families = ["BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE", "OTHER"];
+    const families = ["BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE", "ONCE_PER_NODE", "OTHER"];
     expect(new Set(families.map((family) => shapePath(family, [{ x: 0, y: 0 }]))).size).toBe(families.length);
   });
 
