@@ -24,9 +24,9 @@ struct Routing {
   int32_t* slot = nullptr;
   float* weight = nullptr;
 
-  static size_t Bytes(size_t pairs) { return pairs * (2 * sizeof(int32_t) + sizeof(float)); }
+  MOEPLAN_HD static size_t Bytes(size_t pairs) { return pairs * (2 * sizeof(int32_t) + sizeof(float)); }
   // How `pairs` of them lie in memory.
-  static Routing At(std::byte* data, size_t pairs) {
+  MOEPLAN_HD static Routing At(std::byte* data, size_t pairs) {
     auto* experts = reinterpret_cast<int32_t*>(data);
     return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
   }
@@ -83,8 +83,8 @@ struct AssignSlotsArgs {
   RouterSums sums;                 // `kept` is overwritten.
 };
 
-// Ranks whose tokens go once to each node (models/schedule/task_graph.h, SplitByNodeOp): experts lie on `nodes` nodes in
-// equal parts and in their order.
+// SplitByNodeOp of models/schedule/task_graph.h takes these. Experts lie on `nodes` nodes in equal parts and in their
+// order.
 struct SplitByNodeArgs {
   TokenRows tokens;
   Routing routing;
@@ -94,7 +94,7 @@ struct SplitByNodeArgs {
   int32_t* node_counts = nullptr;  // [nodes]
 };
 
-// RelayRoutingOp. The slots of an expert that a rank has kept are numbers from 0 on without a gap.
+// RelayRoutingOp takes these. The slots of an expert that a rank has kept are numbers from 0 on without a gap.
 struct RelayRoutingArgs {
   const std::byte* routings = nullptr;  // [nodes], each as Routing::At lays out rows_per_node rows.
   int nodes = 1, own_node = 0, experts_per_node = 1;

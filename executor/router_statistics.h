@@ -1,8 +1,8 @@
 // What a router did with the tokens that one rank answers for: how it spread them, and how sure it was.
 //
 // Everything kept is a sum over tokens, so that parts add up: the slices of a source batch to the batch, batches to a
-// step. Where every MP rank gates the whole batch (all schedules but S1) they hold the same statistics, and one rank of
-// the group is to be counted.
+// step. Where every MP rank gates the whole batch (all schedules but S1 and ONCE_PER_NODE) they hold the same statistics,
+// and one rank of the group is to be counted.
 #pragma once
 
 #include <cstddef>

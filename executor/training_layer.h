@@ -38,9 +38,9 @@ class TrainingLayer;
 // others: several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the
 // last part ran forward, since the load-balance loss is about the pairs of the whole source batch.
 //
-// A part sends the slots that were counted for it, at most min(T, its tokens) of each expert; in PARM_S1 those alone
-// that its tokens take, sizes first. A Forward that fails leaves nothing to go on with. One thread at a time, that of
-// the layer.
+// A part sends the slots that were counted for it, at most min(T, its tokens) of each expert; in PARM_S1 and
+// ONCE_PER_NODE those alone that its tokens take, sizes first. A Forward that fails leaves nothing to go on with. One
+// thread at a time, that of the layer.
 class BatchInParts {
  public:
   // `tokens`: of all parts together.

@@ -243,8 +243,7 @@ class CudaKernels final : public Kernels {
 
   void RelayRouting(const RelayRoutingArgs& args, Stream& stream) override {
     Queue(stream, [&](const Task& task) -> Status {
-      ASSIGN_OR_RETURN(const NodeScratch scratch,
-                       TakeNodes(task, args.nodes, args.valid_rows, args.experts_per_node));
+      ASSIGN_OR_RETURN(const NodeScratch scratch, TakeNodes(task, args.nodes, args.valid_rows, args.experts_per_node));
       return cuda::RelayRouting(gate_.choices, args, scratch, task.on);
     });
   }

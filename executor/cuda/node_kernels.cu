@@ -10,7 +10,8 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// Lists of rows, each of which keeps some: a thread looks at a row, blocks x lie over the rows of a list, y over lists.
+// The kernels below are about lists of rows, each of which keeps some. A thread looks at a row; blocks x lie over the
+// rows of a list, y over lists.
 int BlocksOf(int rows) { return (rows + kThreads - 1) / kThreads; }
 
 __device__ bool HasPairOn(const Routing& routing, int64_t first, int choices, int first_expert, int experts) {
@@ -95,9 +96,8 @@ __global__ void SplitKernel(const __grid_constant__ Split split, NodeScratch scr
     for (int other = 0; other < end; ++other) nodes += split.IsFor(other, row) ? 1 : 0;
     return nodes;
   };
-  PlaceKept(split, scratch, node, row, [&](int32_t place) {
-    SetPair(split.args.node_routing, first + nodes_before(node), node, place, 1);
-  });
+  PlaceKept(split, scratch, node, row,
+            [&](int32_t place) { SetPair(split.args.node_routing, first + nodes_before(node), node, place, 1); });
   if (node != 0 || row >= split.rows()) return;
   for (int choice = nodes_before(split.args.nodes); choice < split.choices; ++choice) {
     SetPair(split.args.node_routing, first + choice, 0, -1, 0);
@@ -149,8 +149,7 @@ __global__ void RelayKernel(const __grid_constant__ Relay relay, NodeScratch scr
       const int expert = from.expert[pair] - relay.first_expert();
       const bool here = from.slot[pair] >= 0 && expert >= 0 && expert < experts;
       SetPair(relay.args.routing, (before + place) * relay.choices + choice, here ? expert : 0,
-              here ? scratch.pair_counts[list * experts + expert] + from.slot[pair] : -1,
-              here ? from.weight[pair] : 0);
+              here ? scratch.pair_counts[list * experts + expert] + from.slot[pair] : -1, here ? from.weight[pair] : 0);
     }
   });
 }

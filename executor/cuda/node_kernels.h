@@ -1,5 +1,5 @@
-// Where tokens go once to each node (executor/kernels.h: SplitByNode, RelayRouting, SumOverNodes), as kernels on a CUDA
-// stream.
+// Routes of tokens that go once to each node (executor/kernels.h: SplitByNode, RelayRouting, SumOverNodes), as kernels
+// on a CUDA stream.
 //
 // All pointers are device memory that must live until the stream has passed. Rows keep the order of their tokens, so
 // that results have the bits of the host kernels; the slots of a relay's pairs are in the order of the slots that the
@@ -12,7 +12,7 @@
 
 namespace moeplan::executor::cuda {
 
-// What the kernels of one call pass to each other.
+// Memory that the kernels of one call pass to each other.
 struct NodeScratch {
   int32_t* block_counts = nullptr;  // [nodes][blocks of a list]
   int32_t* list_counts = nullptr;   // [nodes]

@@ -317,8 +317,8 @@ class Runner final : public GraphRunner {
     context_.device.Label(ahead, task.name);
     context_.device.SetTokens(ahead, CallTokensNow());
     const auto& op = std::get<CollectiveOp>(task.op);
-    const Communicator::SecondHalf second = CommunicatorOf(op).StartAllToAll(
-        PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), ahead);
+    const Communicator::SecondHalf second =
+        CommunicatorOf(op).StartAllToAll(PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), ahead);
     context_.device.SetTokens(ahead, {});
     context_.device.Record(begun, ahead);
     context_.device.Wait(stream, ready);

@@ -31,11 +31,8 @@ void BalancedGate::Route(const GateArgs& args) const {
 }
 
 int32_t BalancedGate::RowsToNode(int valid_rows, int nodes) const {
-  const EvenRouting routing = {.experts = layer_.experts,
-                               .top_k = layer_.top_k,
-                               .groups = layer_.router.expert_groups,
-                               .groups_per_token = layer_.router.groups_per_token};
-  return static_cast<int32_t>(std::lround(valid_rows * ExpectedPlaces(routing, nodes) / nodes));
+  const double places = layer_.gate == GateKind::kExpertChoice ? nodes : ExpectedPlaces(EvenRoutingOf(layer_), nodes);
+  return static_cast<int32_t>(std::lround(valid_rows * places / nodes));
 }
 
 void BalancedGate::SplitByNode(const SplitByNodeArgs& args) const {
@@ -45,10 +42,11 @@ void BalancedGate::SplitByNode(const SplitByNodeArgs& args) const {
 void BalancedGate::RelayRouting(const RelayRoutingArgs& args) const {
   std::fill_n(args.row_counts, args.nodes, RowsToNode(args.valid_rows, args.nodes));
   const int64_t pairs = int64_t{args.nodes} * args.valid_rows * layer_.top_k;
+  const int64_t most = int64_t{args.nodes} * std::min(args.capacity, args.valid_rows);
   for (int i = 0; i < args.experts_per_node; ++i) {
-    const int expert = args.own_node * args.experts_per_node + i;
-    const int64_t most = int64_t{args.nodes} * std::min(args.capacity, args.valid_rows);
-    args.pair_counts[i] = static_cast<int32_t>(std::min(most, CountBelow(pairs, layer_.experts, expert)));
+    const int64_t chosen = CountBelow(pairs, layer_.experts, args.own_node * args.experts_per_node + i);
+    const bool experts_choose = layer_.gate == GateKind::kExpertChoice;
+    args.pair_counts[i] = static_cast<int32_t>(experts_choose ? most : std::min(most, chosen));
   }
 }
 

@@ -14,8 +14,8 @@ class BalancedGate {
   // These write counts and sums alone.
   void Route(const GateArgs& args) const;
   void AssignSlots(const AssignSlotsArgs& args);
-  // As many of a slice's tokens go to each node as a router that chooses evenly sends there
-  // (models/routing/token_copies.h), since pair i mod E would send a token's pairs to neighbours alone.
+  // A slice sends each node as many tokens as a router that chooses evenly does (models/routing/token_copies.h), since
+  // pair i mod E would send a token's pairs to neighbours alone; all of them where experts choose.
   void SplitByNode(const SplitByNodeArgs& args) const;
   void RelayRouting(const RelayRoutingArgs& args) const;
 

@@ -14,9 +14,9 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
   std::vector<Knobs> variants = {{.family = family}};
   const Knobs overlapped = {.family = family, .overlapped_gather = true};
   if (OverlappedGatherAllowed(overlapped, layout).ok()) variants.push_back(overlapped);
-  const GroupShape group = ExchangeShape(family, layout, gpus_per_node);
   for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
-    if (AlgorithmAllowed(algorithm, group).ok()) variants.push_back({.family = family, .all_to_all = algorithm});
+    const bool allowed = ExchangeAllowed(algorithm, family, layout, gpus_per_node).ok();
+    if (allowed) variants.push_back({.family = family, .all_to_all = algorithm});
   }
   return variants;
 }

@@ -10,36 +10,65 @@
 namespace moeplan {
 namespace {
 
-// Of each node, the chance that a token chooses any of its experts.
-std::vector<double> ChancesOf(const Workload& workload, int nodes) {
+// A node's part in what one rank does.
+struct NodePart {
+  double rows = 0;  // That it sends there.
+  double pairs = 0;
+};
+
+// Each expert takes tokens by itself, as many as it has slots.
+std::vector<NodePart> PartsWhereExpertsChoose(const Workload& workload, int nodes) {
+  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  const double taken = std::min<double>(sizes.slots, sizes.tokens), experts = workload.layer.experts / nodes;
+  const double rows = sizes.tokens * (1 - std::pow(1 - taken / sizes.tokens, experts));
+  return std::vector<NodePart>(nodes, {.rows = rows, .pairs = taken * experts});
+}
+
+// The chance that a token chooses any expert of a node, from that of a router without favourites. It grows as the
+// node's share of the pairs does.
+double ChanceOf(double even_chance, double share, int nodes) {
+  return 1 - std::pow(1 - even_chance, std::min(share * nodes, static_cast<double>(nodes)));
+}
+
+// The slice that keeps most pairs is the first, where routing is uneven; otherwise all are alike.
+std::vector<NodePart> PartsWhereTokensChoose(const Workload& workload, int nodes) {
   const Layer& layer = workload.layer;
-  if (IsEven(workload)) {
-    const EvenRouting routing = {.experts = layer.experts,
-                                 .top_k = layer.top_k,
-                                 .groups = layer.router.expert_groups,
-                                 .groups_per_token = layer.router.groups_per_token};
-    return std::vector<double>(nodes, ExpectedPlaces(routing, nodes) / nodes);
+  const int slices = workload.layout.tensor_parallel;
+  const double tokens = SizesOf(layer, workload.layout).tokens, slots = SlotsOfExpert(workload);
+  std::vector<double> pairs = ExpertPairs(workload), kept = FilledSlots(workload);
+  for (size_t expert = 0; expert < pairs.size(); ++expert) {
+    pairs[expert] = std::min(pairs[expert], tokens) / slices;
+    kept[expert] = IsEven(workload) ? kept[expert] / slices : std::min(slots, pairs[expert]);
   }
-  std::vector<double> chances = RankLoads(ExpertShares(workload), nodes);
-  for (double& chance : chances) chance = 1 - std::pow(1 - std::min(1.0, chance), layer.top_k);
-  return chances;
+  const std::vector<double> shares = RankLoads(ExpertShares(workload), nodes);
+  const std::vector<double> pairs_of = RankLoads(pairs, nodes), kept_of = RankLoads(kept, nodes);
+  const double even_chance = ExpectedPlaces(EvenRoutingOf(layer), nodes) / nodes;
+  std::vector<NodePart> parts(nodes);
+  for (int node = 0; node < nodes; ++node) {
+    const double rows = tokens / slices * ChanceOf(even_chance, shares[node], nodes);
+    // Tokens keep all their pairs or none, as they come; only where the first choices of all go first are others
+    // dropped.
+    const bool by_priority = layer.gate == GateKind::kBatchPrioritized;
+    const double kept_share = pairs_of[node] > 0 ? kept_of[node] / pairs_of[node] : 0;
+    parts[node] = {.rows = by_priority ? std::min(rows, kept_of[node]) : rows * kept_share, .pairs = kept_of[node]};
+  }
+  return parts;
 }
 
 }  // namespace
 
 NodeRows BusiestNodeRows(const Workload& workload, int nodes) {
-  const double tokens = SizesOf(workload.layer, workload.layout).tokens / workload.layout.tensor_parallel;
-  const std::vector<double> chances = ChancesOf(workload, nodes);
-  const std::vector<double> pairs = RankLoads(FilledSlots(workload), nodes);
+  const bool experts_choose = workload.layer.gate == GateKind::kExpertChoice;
   NodeRows rows;
-  for (int node = 0; node < nodes; ++node) {
-    // Of a rank. No more rows than pairs go anywhere, however capacity drops them.
-    const double own_pairs = pairs[node] / workload.layout.tensor_parallel;
-    const double own_rows = std::min(tokens * chances[node], own_pairs);
-    rows.sent += own_rows;
-    rows.received = std::max(rows.received, nodes * own_rows);
-    rows.passed_on = std::max(rows.passed_on, nodes * own_pairs);
+  for (const NodePart& part :
+       experts_choose ? PartsWhereExpertsChoose(workload, nodes) : PartsWhereTokensChoose(workload, nodes)) {
+    rows.sent += part.rows;
+    rows.received = std::max(rows.received, nodes * part.rows);
+    rows.passed_on = std::max(rows.passed_on, nodes * part.pairs);
   }
+  // A node's pairs go to its experts' ranks in equal parts, each to all shards of its expert, unless some are favoured.
+  rows.arriving = experts_choose || IsEven(workload) ? rows.passed_on * workload.layout.expert_sharding_parallel
+                                                     : BusiestSliceRows(workload).received;
   return rows;
 }
 

@@ -25,6 +25,13 @@ double Hypergeometric(int hits, int drawn, int special, int all) {
 
 }  // namespace
 
+EvenRouting EvenRoutingOf(const Layer& layer) {
+  return {.experts = layer.experts,
+          .top_k = layer.top_k,
+          .groups = layer.router.expert_groups,
+          .groups_per_token = layer.router.groups_per_token};
+}
+
 double ExpectedPlaces(const EvenRouting& routing, int places) {
   const auto& [experts, top_k, groups, groups_per_token] = routing;
   MOEPLAN_CHECK(places >= 1 && experts % places == 0 && groups >= 1 && experts % groups == 0);

@@ -5,6 +5,8 @@
 // may lie in one place. Expected counts for a router that chooses evenly; one that favours some experts needs no more.
 #pragma once
 
+#include "models/workload/workload.h"
+
 namespace moeplan {
 
 struct EvenRouting {
@@ -14,6 +16,8 @@ struct EvenRouting {
   // token's are those of `groups_per_token` groups alone. 1 of 1: it is not limited.
   int groups = 1, groups_per_token = 1;
 };
+
+EvenRouting EvenRoutingOf(const Layer& layer);
 
 // In how many of `places` equal parts of the experts, in their order, a token has some expert. From 1 to the lesser of
 // `places` and top_k. Requires `places` and `groups` to divide the experts and the chosen groups to have top_k of them.

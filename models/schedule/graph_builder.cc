@@ -234,7 +234,21 @@ GraphBuilder::Gated GraphBuilder::Gate(BufferId tokens) {
   return {.routing = AddGate(tokens, counts, /*drops=*/true), .pair_counts = counts};
 }
 
-BufferId GraphBuilder::GateSlice(BufferId tokens, BufferId counts) { return AddGate(tokens, counts, /*drops=*/false); }
+GraphBuilder::Gated GraphBuilder::GateExactly(BufferId tokens, BufferId send_counts) {
+  const BufferId counts = CountBuffer(
+      "slice_counts", {{Axis::kExpertRank, graph_.layout.expert_parallel}, {Axis::kExpert, local_experts()}});
+  const BufferId routing = AddGate(tokens, counts, /*drops=*/false);
+  const BufferId all_counts = GatherCounts(counts);
+  AddTask("assign_slots", TaskKind::kOther, StreamKind::kCompute, 0,
+          AssignSlotsOp{.all_counts = all_counts, .routing = routing, .send_counts = send_counts});
+  return {.routing = routing, .pair_counts = balances() ? all_counts : kNoBuffer};
+}
+
+BufferId GraphBuilder::GatherCounts(BufferId slice_counts) {
+  std::vector<Extent> gathered = buffer(slice_counts).cells;
+  gathered.insert(gathered.begin(), {Axis::kTensor, graph_.layout.tensor_parallel});
+  return AllGather("gather_counts", Group::kTensor, slice_counts, CountBuffer("all_counts", gathered));
+}
 
 BufferId GraphBuilder::AddGate(BufferId tokens, BufferId counts, bool drops) {
   const BufferId routing = AddBuffer({.name = "routing",
@@ -245,11 +259,6 @@ BufferId GraphBuilder::AddGate(BufferId tokens, BufferId counts, bool drops) {
   AddTask("gate", TaskKind::kGate, StreamKind::kCompute, ExpectedBytes(buffer(tokens)),
           GateOp{.tokens = tokens, .routing = routing, .counts = counts, .drops = drops});
   return routing;
-}
-
-void GraphBuilder::AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts) {
-  AddTask("assign_slots", TaskKind::kOther, StreamKind::kCompute, 0,
-          AssignSlotsOp{.all_counts = all_counts, .routing = routing, .send_counts = send_counts});
 }
 
 BufferId GraphBuilder::NodeRows(const std::string& name, int max_rows, double expected_rows, double row_bytes,
@@ -265,9 +274,9 @@ BufferId GraphBuilder::NodeRows(const std::string& name, int max_rows, double ex
 GraphBuilder::SentByNode GraphBuilder::SplitByNode(BufferId tokens, BufferId routing) {
   const SentByNode sent = {.routing = Like("node_routing", routing, buffer(routing).row_bytes),
                            .counts = CountBuffer("node_counts", {{Axis::kNode, nodes()}})};
-  AddTask("split_by_node", TaskKind::kOther, StreamKind::kCompute, 0,
-          SplitByNodeOp{
-              .tokens = tokens, .routing = routing, .node_routing = sent.routing, .node_counts = sent.counts});
+  AddTask(
+      "split_by_node", TaskKind::kOther, StreamKind::kCompute, 0,
+      SplitByNodeOp{.tokens = tokens, .routing = routing, .node_routing = sent.routing, .node_counts = sent.counts});
   return sent;
 }
 
@@ -280,10 +289,9 @@ GraphBuilder::Relay GraphBuilder::RelayRouting(BufferId routing) {
   const Relay relay = {
       .routing = of_place("relay_routing"),
       .row_counts = CountBuffer("relay_row_counts", {{Axis::kNode, nodes()}}),
-      .pair_counts = CountBuffer("relay_pair_counts",
-                                 {{Axis::kExpertRank, ShapeOf(Group::kExpertShard).ranks_per_node /
-                                                          graph_.layout.expert_sharding_parallel},
-                                  {Axis::kExpert, local_experts()}})};
+      .pair_counts = CountBuffer("relay_pair_counts", {{Axis::kExpertRank, ShapeOf(Group::kExpertShard).ranks_per_node /
+                                                                               graph_.layout.expert_sharding_parallel},
+                                                       {Axis::kExpert, local_experts()}})};
   AddTask("relay_routing", TaskKind::kOther, StreamKind::kCompute, 0,
           RelayRoutingOp{.all_routings = all,
                          .routing = relay.routing,
@@ -457,8 +465,7 @@ void GraphBuilder::CombineRelayed(BufferId slots, BufferId routing, BufferId out
           CombineOp{.slots = slots, .routing = routing, .out = out});
 }
 
-void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient,
-                                   const char* name) {
+void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient, const char* name) {
   AddTask(name, TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
           CombineGradientOp{.out_gradient = out_gradient, .routing = routing, .slots_gradient = slots_gradient});
 }

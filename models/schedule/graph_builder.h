@@ -69,15 +69,16 @@ class GraphBuilder {
   // The routing of tokens, and, where the graph balances, the counts that GateGradientOp wants.
   struct Gated {
     BufferId routing = kNoBuffer, pair_counts = kNoBuffer;
-    // Of the rows that are sent, where those are not the tokens' slots themselves.
+    // The routing of the rows that are sent, where those are not the tokens' slots themselves.
     BufferId sent_routing = kNoBuffer;
     BufferId sent() const { return sent_routing == kNoBuffer ? routing : sent_routing; }
   };
   Gated Gate(BufferId tokens);
-  // Of a slice that does not know its slots yet: AssignSlots must follow.
-  BufferId GateSlice(BufferId tokens, BufferId counts);
-  void AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts);
-  // What crosses nodes once a token; see the ops. They make room for what they return.
+  // The same of a slice, which drops what its batch drops (design.md §5): ranks of MP gather the counts of their slices
+  // first. `send_counts` gets how many pairs of each expert are left.
+  Gated GateExactly(BufferId tokens, BufferId send_counts);
+  BufferId GatherCounts(BufferId slice_counts);
+  // The steps of rows that cross once to each node; see the ops. They make room for what they return.
   struct SentByNode {
     BufferId routing = kNoBuffer, counts = kNoBuffer;
   };
@@ -85,10 +86,10 @@ class GraphBuilder {
   struct Relay {
     BufferId routing = kNoBuffer, row_counts = kNoBuffer, pair_counts = kNoBuffer;
   };
-  // With what the ranks of the own place gather first.
+  // The ranks of the own place gather their routings first.
   Relay RelayRouting(BufferId routing);
   BufferId SumOverNodes(BufferId in, BufferId node_routing, int rows);
-  // Rows of `row_bytes` for each node: at most `max_rows`, as many as `counts` says.
+  // Makes room for rows of `row_bytes` for each node: at most `max_rows`, as many as `counts` says.
   BufferId NodeRows(const std::string& name, int max_rows, double expected_rows, double row_bytes, BufferId counts);
   double row_bytes() const { return row_bytes_; }
   int nodes() const { return ShapeOf({Group::kExpertShard, Team::kPlace}).size; }

@@ -7,12 +7,13 @@ namespace {
 class Walk {
  public:
   // `source` fills the own slots of a piece. `expert` computes from the rows of `in` those of `out`, for the piece or,
-  // when experts wait, for all. `meanwhile` is work for the time that the first pieces are on their way, `afterwards`
-  // for the time that the last ones are on their way back.
+  // when experts wait, for all. `meanwhile` is work for the time that the first pieces are on their way, `arrived` what
+  // may need them there, `afterwards` for the time that the last ones are on their way back.
   struct Work {
     std::function<void(BufferId own)> source;
     std::function<void(int piece, BufferId in, BufferId out)> expert;
     std::function<void()> meanwhile = [] {};
+    std::function<void()> arrived = [] {};
     std::function<void()> afterwards = [] {};
   };
 
@@ -29,6 +30,12 @@ class Walk {
     }
     Leave();
     work.meanwhile();
+    for (int piece = 0; piece < route_.pieces(); ++piece) {
+      Enter(piece);
+      rows[piece] = route_.Arrive(rows[piece]);
+    }
+    Leave();
+    work.arrived();
     const BufferId home = route_.HomeSlots("home_slots");
     if (route_.experts_wait()) {
       ComputeAll(work, rows.back(), home);
@@ -120,8 +127,8 @@ class LayerGraph {
     const BufferId tokens_gradient = gathers() ? Dispatched(gradient, "gather_output") : own_gradient;
     BufferId routing_gradient = kNoBuffer;
     GraphBuilder::SharedGradients shared;
-    const auto meanwhile = [&] {
-      shared = build_.SharedInputGradient(gradient);
+    const auto meanwhile = [&] { shared = build_.SharedInputGradient(gradient); };
+    const auto arrived = [&] {
       if (!build_.layer().router.weighs_input) {
         routing_gradient = route_.RoutingGradient(build_, own_gradient, home_, gated_);
       }
@@ -135,6 +142,7 @@ class LayerGraph {
             .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, gated_.sent(), own); },
                  .expert = [&](int piece, BufferId in, BufferId out) { ExpertGradients(piece, in, out); },
                  .meanwhile = meanwhile,
+                 .arrived = arrived,
                  .afterwards = afterwards});
     const BufferId own_rows = OwnRowsFrom(home);
     const BufferId shared_rows =

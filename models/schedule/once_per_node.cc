@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "models/routing/expert_load.h"
 #include "models/routing/node_rows.h"
 #include "models/schedule/families.h"
 #include "models/schedule/route.h"
@@ -24,8 +23,7 @@ class NodeRoute final : public Route {
         slices_(workload.layout.tensor_parallel),
         shards_(workload.layout.expert_sharding_parallel),
         ranks_(build.ShapeOf(kInside).size / shards_),
-        rows_(BusiestNodeRows(workload, build.nodes())),
-        received_pairs_(BusiestSliceRows(workload).received) {}
+        rows_(BusiestNodeRows(workload, build.nodes())) {}
 
   TokenShare token_share() const override { return TokenShare::kSlice; }
   int pieces() const override { return 1; }
@@ -35,7 +33,11 @@ class NodeRoute final : public Route {
   GraphBuilder::Gated Gate(BufferId tokens) override {
     slice_tokens_ = build_.buffer(tokens).rows_per_cell;
     build_.CutSlots(build_.sizes().slots, {}, std::min(build_.sizes().slots, slice_tokens_));
-    GraphBuilder::Gated gated = slices_ == 1 ? build_.Gate(tokens) : GateSlice(tokens);
+    const auto send_counts = [this] {
+      return build_.CountBuffer("send_counts", {{Axis::kExpertRank, build_.layout().expert_parallel},
+                                                {Axis::kExpert, build_.local_experts()}});
+    };
+    GraphBuilder::Gated gated = slices_ == 1 ? build_.Gate(tokens) : build_.GateExactly(tokens, send_counts());
     const GraphBuilder::SentByNode sent = build_.SplitByNode(tokens, gated.routing);
     relay_ = build_.RelayRouting(gated.routing);
     node_routing_ = gated.sent_routing = sent.routing;
@@ -52,12 +54,13 @@ class NodeRoute final : public Route {
   BufferId PieceOf(BufferId all) override { return all; }
   BufferId ExpertRows(const std::string& name) override {
     const double cells = build_.layer().experts / build_.nodes() * shards_;
-    return Pairs(name, ExpertCells(), received_pairs_ / cells, receive_counts_);
+    return Pairs(name, ExpertCells(), rows_.arriving / cells, receive_counts_);
   }
 
   BufferId Send(BufferId own) override {
-    const BufferId rows = build_.AllToAll("dispatch_a2a", kAcross, own, RelayRows("relay_rows"), dispatch_codec_,
-                                          Way::kThere);
+    return build_.AllToAll("dispatch_a2a", kAcross, own, RelayRows("relay_rows"), dispatch_codec_, Way::kThere);
+  }
+  BufferId Arrive(BufferId rows) override {
     const BufferId pairs = RelayPairs("relay_slots");
     if (build_.is_backward()) {
       relay_gradient_ = rows;
@@ -68,6 +71,7 @@ class NodeRoute final : public Route {
     return build_.AllToAll("spread_a2a", kInside, pairs, ExpertRows("received_slots"));
   }
 
+  // Every step is of round 0, so that rows are on their way home while weight gradients are computed.
   std::vector<ReturnStep> Return(Pass pass) override {
     std::vector<ReturnStep> steps;
     if (build_.ShapeOf(kInside).size > 1) {
@@ -75,18 +79,12 @@ class NodeRoute final : public Route {
                        [this](BufferId in, BufferId out) { build_.AllToAll("collect_a2a", kInside, in, out); }});
     }
     if (shards_ > 1) {
-      steps.push_back({1, [this](const std::string& name) { return RelayPairs(name); },
+      steps.push_back({0, [this](const std::string& name) { return RelayPairs(name); },
                        [this](BufferId in, BufferId out) { build_.SumShards(in, out); }});
     }
-    steps.push_back({1, [this](const std::string& name) { return RelayRows(name); },
-                     [this, pass](BufferId in, BufferId out) {
-                       if (pass == Pass::kBackward) {
-                         return build_.DispatchGradient(in, relay_.routing, out, "relay_dispatch");
-                       }
-                       relay_pairs_ = in;
-                       build_.CombineRelayed(in, relay_.routing, out);
-                     }});
-    steps.push_back({1, [](const std::string&) { return kNoBuffer; },
+    steps.push_back({0, [this](const std::string& name) { return RelayRows(name); },
+                     [this, pass](BufferId in, BufferId out) { SumUp(pass, in, out); }});
+    steps.push_back({0, [](const std::string&) { return kNoBuffer; },
                      [this](BufferId in, BufferId out) {
                        build_.AllToAll("combine_a2a", kAcross, in, out, combine_codec_, Way::kBack);
                      }});
@@ -94,10 +92,8 @@ class NodeRoute final : public Route {
   }
 
   // The relay has what the pairs gave, and tells the token's rank.
-  BufferId RoutingGradient(GraphBuilder& build, BufferId own_gradient, BufferId,
-                           const GraphBuilder::Gated&) override {
-    const BufferId relayed =
-        build.RoutingGradient(relay_gradient_, relay_pairs_, relay_.routing, "relay_routing");
+  BufferId RoutingGradient(GraphBuilder& build, BufferId own_gradient, BufferId, const GraphBuilder::Gated&) override {
+    const BufferId relayed = build.RoutingGradient(relay_gradient_, relay_pairs_, relay_.routing, "relay_routing");
     const BufferId home = build.NodeRows("home_routing_gradient", slice_tokens_, rows_.sent / build.nodes(),
                                          build.buffer(relayed).row_bytes, node_counts_);
     build.AllToAll("routing_a2a", kAcross, relayed, home);
@@ -105,18 +101,11 @@ class NodeRoute final : public Route {
   }
 
  private:
-  // Of a slice, which drops what its batch drops (design.md §5).
-  GraphBuilder::Gated GateSlice(BufferId tokens) {
-    const std::vector<Extent> experts = {{Axis::kExpertRank, build_.layout().expert_parallel},
-                                         {Axis::kExpert, build_.local_experts()}};
-    const BufferId counts = build_.CountBuffer("slice_counts", experts);
-    const BufferId routing = build_.GateSlice(tokens, counts);
-    std::vector<Extent> gathered = experts;
-    gathered.insert(gathered.begin(), {Axis::kTensor, slices_});
-    const BufferId all_counts =
-        build_.AllGather("gather_counts", Group::kTensor, counts, build_.CountBuffer("all_counts", gathered));
-    build_.AssignSlots(all_counts, routing, build_.CountBuffer("send_counts", experts));
-    return {.routing = routing, .pair_counts = build_.balances() ? all_counts : kNoBuffer};
+  // A relay's rows for the way home.
+  void SumUp(Pass pass, BufferId pairs, BufferId rows) {
+    if (pass == Pass::kBackward) return build_.DispatchGradient(pairs, relay_.routing, rows, "relay_dispatch");
+    relay_pairs_ = pairs;
+    build_.CombineRelayed(pairs, relay_.routing, rows);
   }
 
   // Cells of the pairs that a rank gets from the relays of its node, and of those that it passes on itself.
@@ -128,8 +117,7 @@ class NodeRoute final : public Route {
   }
 
   BufferId RelayRows(const std::string& name) {
-    return build_.NodeRows(name, slice_tokens_, rows_.received / build_.nodes(), build_.row_bytes(),
-                           relay_.row_counts);
+    return build_.NodeRows(name, slice_tokens_, rows_.received / build_.nodes(), build_.row_bytes(), relay_.row_counts);
   }
   BufferId RelayPairs(const std::string& name) { return Pairs(name, RelayCells(), passed_on(), relay_.pair_counts); }
   BufferId ReturnedPairs(const std::string& name) {
@@ -137,7 +125,7 @@ class NodeRoute final : public Route {
   }
   double passed_on() const { return rows_.passed_on * build_.nodes() / build_.layer().experts; }
 
-  // Of an expert there are as many as each rank of a place may keep.
+  // An expert may have as many as all ranks of a place may keep.
   BufferId Pairs(const std::string& name, const std::vector<Extent>& cells, double expected_rows, BufferId counts) {
     return build_.IrregularSlotBuffer(name, cells, build_.nodes() * build_.slots_per_cell(), expected_rows, counts);
   }
@@ -145,9 +133,8 @@ class NodeRoute final : public Route {
   GraphBuilder& build_;
   const Codec dispatch_codec_, combine_codec_;
   const int slices_, shards_;
-  const int ranks_;  // Of a node that hold different experts.
+  const int ranks_;  // The ranks of a node that hold different experts.
   const NodeRows rows_;
-  const double received_pairs_;  // Of the rank whose experts get most.
   int slice_tokens_ = 0;
   GraphBuilder::Relay relay_;
   BufferId node_routing_ = kNoBuffer, node_counts_ = kNoBuffer, receive_counts_ = kNoBuffer;
@@ -156,8 +143,8 @@ class NodeRoute final : public Route {
 
 }  // namespace
 
-// The way of DeepEP (deepseek-ai, 2025) between nodes, over whatever all-to-all there is: k/n and more times fewer rows
-// cross to n nodes than where each pair travels on its own.
+// The way of DeepEP (deepseek-ai, 2025) between nodes, over whatever all-to-all there is: a token whose k experts lie
+// on n nodes is k/n times fewer rows to them than where each pair travels on its own.
 TaskGraph BuildOncePerNode(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   GraphBuilder build(workload, cluster);
   NodeRoute route(build, workload, knobs);

@@ -38,18 +38,15 @@ class SliceRoute final : public ExpertShardRoute {
     if (!exact_) {
       build_.CutSlots((slots + slices_ - 1) / slices_, PieceAxis());
       GraphBuilder::Gated gated = build_.Gate(tokens);
-      if (build_.balances()) gated.pair_counts = GatherCounts(gated.pair_counts);
+      if (build_.balances()) gated.pair_counts = build_.GatherCounts(gated.pair_counts);
       return gated;
     }
     build_.CutSlots(slots, PieceAxis(), std::min(slots, build_.buffer(tokens).rows_per_cell));
-    const BufferId counts = build_.CountBuffer("slice_counts", SentCells());
-    const BufferId routing = build_.GateSlice(tokens, counts);
-    const BufferId all_counts = GatherCounts(counts);
     send_counts_ = build_.CountBuffer("send_counts", CountedCells(SentCells()));
-    build_.AssignSlots(all_counts, routing, send_counts_);
+    const GraphBuilder::Gated gated = build_.GateExactly(tokens, send_counts_);
     receive_counts_ = build_.AllToAll("counts_a2a", Group::kExpertShard, send_counts_,
                                       build_.CountBuffer("receive_counts", CountedCells(ReceivedCells())));
-    return {.routing = routing, .pair_counts = build_.balances() ? all_counts : kNoBuffer};
+    return gated;
   }
 
   BufferId OwnSlots(const std::string& name) override { return Rows(name, SentCells(), send_counts_); }
@@ -66,12 +63,6 @@ class SliceRoute final : public ExpertShardRoute {
  private:
   BufferId ReceivedRows(const std::string& name) override { return Rows(name, ReceivedCells(), receive_counts_); }
   BufferId ReturnedRows(const std::string& name) override { return Rows(name, ReceivedCells(), send_counts_); }
-
-  BufferId GatherCounts(BufferId counts) {
-    std::vector<Extent> gathered = SentCells();
-    gathered.insert(gathered.begin(), {Axis::kTensor, slices_});
-    return build_.AllGather("gather_counts", Group::kTensor, counts, build_.CountBuffer("all_counts", gathered));
-  }
 
   std::vector<Extent> PieceAxis() const { return {{Axis::kChunk, pieces_}}; }
 

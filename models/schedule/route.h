@@ -49,15 +49,18 @@ class Route {
   // ---- For the builder's current piece.
   // Room for the slots that this rank sends.
   virtual BufferId OwnSlots(const std::string& name) = 0;
-  // From there to the rows that experts read: the same buffer for all pieces when the experts wait.
+  // From there to the rows that experts read: the same buffer for all pieces when the experts wait. Or to where the
+  // rows get on the way, and Arrive has the rest, which waits for them on the compute stream: it comes behind the work
+  // that is there for the time that the pieces are on their way.
   virtual BufferId Send(BufferId own) = 0;
+  virtual BufferId Arrive(BufferId sent) { return sent; }
   // The steps back that this layout really has.
   virtual std::vector<ReturnStep> Return(Pass pass) = 0;
   // The piece's part of a buffer that holds all of them.
   virtual BufferId PieceOf(BufferId all) = 0;
 
-  // Of a backward pass once its pieces are on their way: the gradients of the gate's weights, from those of the own
-  // tokens' outputs and what the forward pass brought home.
+  // The gradients of the gate's weights, once a backward pass has arrived: from those of the own tokens' outputs and
+  // what the forward pass brought home.
   virtual BufferId RoutingGradient(GraphBuilder& build, BufferId own_gradient, BufferId home,
                                    const GraphBuilder::Gated& gated) {
     return build.RoutingGradient(own_gradient, home, gated.routing);

@@ -40,8 +40,7 @@ Status NeedsSeveralNodes(const Workload& workload, const Cluster& cluster) {
       StrCat(", found groups of ", group.size, " ranks, ", group.ranks_per_node, " of them on a node");
   if (group.size == group.ranks_per_node) return Infeasible("needs EP&ESP groups on several nodes" + found);
   if (group.ranks_per_node % layout.expert_sharding_parallel != 0) {
-    return Infeasible(
-        StrCat("needs the ", layout.expert_sharding_parallel, " shards of an expert on one node", found));
+    return Infeasible(StrCat("needs the ", layout.expert_sharding_parallel, " shards of an expert on one node", found));
   }
   if (cluster.gpus_per_node % layout.tensor_parallel != 0) {
     return Infeasible(StrCat("needs tensor-parallel groups inside a node, found tensorParallel ",
@@ -171,7 +170,8 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
     return Infeasible(StrCat(found, ", which it is for elements of ", workload.layer.bytes_per_element, " bytes"));
   }
   if (!workload.allow_lossy) return InvalidInput(found + ", as allowLossy is false");
-  if (GroupSize(DefinitionOf(family).exchange_group, workload.layout) == 1) return Infeasible(found + ", as nothing is exchanged");
+  if (GroupSize(DefinitionOf(family).exchange_group, workload.layout) == 1)
+    return Infeasible(found + ", as nothing is exchanged");
   return OkStatus();
 }
 
@@ -195,6 +195,14 @@ Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout) {
 GroupShape ExchangeShape(Family family, const Layout& layout, int gpus_per_node) {
   const ScheduleDefinition& schedule = DefinitionOf(family);
   return ShapeOf(schedule.exchange_team, ShapeOf(schedule.exchange_group, layout, gpus_per_node));
+}
+
+Status ExchangeAllowed(AllToAllAlgorithm algorithm, Family family, const Layout& layout, int gpus_per_node) {
+  if (algorithm != AllToAllAlgorithm::kDirect && DefinitionOf(family).exchange_team != Team::kGroup) {
+    return Infeasible(StrCat("allToAll: found ", Name(algorithm), ", expected DIRECT, as rows of ", Name(family),
+                             " go node by node already"));
+  }
+  return AlgorithmAllowed(algorithm, ExchangeShape(family, layout, gpus_per_node));
 }
 
 namespace {
@@ -269,7 +277,7 @@ Knobs WithPieces(Knobs knobs, int pieces) {
 Status ScheduleAllowed(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload, cluster));
   RETURN_IF_ERROR(CheckKnobs(knobs, workload));
-  return AlgorithmAllowed(knobs.all_to_all, ExchangeShape(knobs.family, workload.layout, cluster.gpus_per_node));
+  return ExchangeAllowed(knobs.all_to_all, knobs.family, workload.layout, cluster.gpus_per_node);
 }
 
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {

@@ -1,7 +1,8 @@
 // The schedules of design.md §2: one builder for each family, from (workload, cluster, knobs) to a TaskGraph.
 //
-// Sources: BASELINE and PARM_S1/S2, Parm §II–III; BASELINE_TP and MONTA_O1–O3, MoNTA §4; PIPELINE, ScheMoE §4; what
-// each moves, forward and backward, is design.md §5. Pure: the same arguments give the same graph.
+// Sources: BASELINE and PARM_S1/S2, Parm §II–III; BASELINE_TP and MONTA_O1–O3, MoNTA §4; PIPELINE, ScheMoE §4;
+// ONCE_PER_NODE, DeepEP (deepseek-ai, 2025); what each moves, forward and backward, is design.md §5. Pure: the same
+// arguments give the same graph.
 #pragma once
 
 #include <functional>
@@ -25,8 +26,8 @@ struct ScheduleDefinition {
   // The same of what depends on the nodes that ranks lie on, asked after `allowed`. Null: nothing does.
   std::function<Status(const Workload& workload, const Cluster& cluster)> allowed_on = nullptr;
   // The group over which its all-to-alls send rows, by whose shape an algorithm is allowed or not
-  // (models/all_to_all/algorithm.h): EP, or EP&ESP where each slot goes to all shards of its expert. And the team of it
-  // that crosses nodes, where rows travel team by team.
+  // (models/all_to_all/algorithm.h): EP, or EP&ESP where each slot goes to all shards of its expert. Where rows travel
+  // team by team, the team that crosses nodes; the algorithm is DIRECT then.
   Group exchange_group = Group::kExpertShard;
   Team exchange_team = Team::kGroup;
   // The knob that counts the pieces into which the slots are cut (chunks N, or partition_degree r). Null: none does.
@@ -57,8 +58,10 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload);
 // is something to exchange and something to gather, and leaves no room for another all-to-all or a codec on its way.
 Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout);
 
-// The shape of what the family's all-to-alls of rows run over: as in its definition.
+// The shape of what the family's all-to-alls of rows run over: as in its definition. And which algorithms they may go
+// by: kInfeasible, with the reason, for others than DIRECT where rows travel team by team.
 GroupShape ExchangeShape(Family family, const Layout& layout, int gpus_per_node);
+Status ExchangeAllowed(AllToAllAlgorithm algorithm, Family family, const Layout& layout, int gpus_per_node);
 
 // The most pieces that `workload` allows `family` to cut slots into: N chunks, such as those of O2 and O3, at most
 // max_chunks; r partitions, such as those of S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The

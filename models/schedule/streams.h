@@ -6,7 +6,8 @@
 
 namespace moeplan {
 
-// Of collectives over a group, or a team, of that shape: INTRA_NODE where it stays inside a node, else INTER_NODE.
+// The stream of collectives over a group, or a team, of that shape: INTRA_NODE where it stays inside a node, else
+// INTER_NODE.
 inline StreamKind StreamOf(const GroupShape& shape) {
   return shape.ranks_per_node == shape.size ? StreamKind::kIntraNode : StreamKind::kInterNode;
 }

@@ -123,27 +123,27 @@ struct DispatchOp {
   BufferId tokens, routing, out;
   friend bool operator==(const DispatchOp&, const DispatchOp&) = default;
 };
-// Where rows go that leave once for each node of the EP&ESP group on which a token has kept pairs. `node_routing` is a
-// routing whose experts are nodes: the choices of a token are its nodes in their order, with weight 1, and the slot is
-// the token's place among those that go there. `node_counts` says for each node how many do.
+// Tells a token's row where to go once for each node of the EP&ESP group that has kept pairs of the token.
+// `node_routing` is a routing whose experts are nodes: the choices of a token are its nodes in their order, with weight
+// 1, and the slot is the token's place among those that go there. `node_counts` says for each node how many do.
 struct SplitByNodeOp {
   BufferId tokens, routing, node_routing, node_counts;
   friend bool operator==(const SplitByNodeOp&, const SplitByNodeOp&) = default;
 };
-// What a rank learns from the routings of the ranks of its place, `all_routings`, one behind the other: of the rows
-// that they send it, one behind the other, the `routing` among the experts of its own node, with places among all of
-// them for slots; how many rows each of the ranks sends, and how many pairs each expert of the node has.
+// Makes of the routings of the ranks of the own place, `all_routings`, one behind the other, that of the rows which
+// these send here: the `routing` of the rows among the experts of the own node, with places among all their pairs for
+// slots; how many rows each of the ranks sends, and how many pairs each expert of the node has.
 struct RelayRoutingOp {
   BufferId all_routings, routing, row_counts, pair_counts;
   friend bool operator==(const RelayRoutingOp&, const RelayRoutingOp&) = default;
 };
-// Each token's sum of the rows that came back from its nodes: the gradients of its pairs' weights, in floats.
+// Adds up the rows of floats that came back from a token's nodes: the gradients of its pairs' weights.
 struct SumOverNodesOp {
   BufferId in, node_routing, out;
   friend bool operator==(const SumOverNodesOp&, const SumOverNodesOp&) = default;
 };
-// The blocks of `in` are cut over the group, or over a team of it. Where `in` has fewer peers than the group, each block goes to that many
-// consecutive ranks ("dump").
+// The blocks of `in` are cut over the group, or over a team of it. Where `in` has fewer peers than that, each block goes
+// to that many consecutive ranks ("dump").
 struct CollectiveOp {
   Collective collective;
   AllToAllAlgorithm algorithm = AllToAllAlgorithm::kDirect;

@@ -24,7 +24,7 @@ enum class Group {
 inline constexpr Group kGroups[] = {Group::kTensor, Group::kShard, Group::kExpert, Group::kExpertShard};
 inline constexpr int kGroupCount = 5;
 
-// Which ranks of a group that lies on several nodes.
+// A part of a group that lies on several nodes, as one of its ranks sees it.
 enum class Team {
   kNode,   // Those of the own node.
   kPlace,  // Those of the own place, one on each node.

@@ -64,9 +64,8 @@ bool Variants::IsKnown(Codec codec, Codec named) const {
 }
 
 CollectiveKey Variants::ExchangeKey(const Knobs& knobs) const {
-  CollectiveKey key = {
-      .collective = Collective::kAllToAll,
-      .group = ExchangeShape(knobs.family, workload_.layout, profile_.cluster.gpus_per_node)};
+  CollectiveKey key = {.collective = Collective::kAllToAll,
+                       .group = ExchangeShape(knobs.family, workload_.layout, profile_.cluster.gpus_per_node)};
   key.algorithm = knobs.all_to_all;
   key.bytes_per_element = workload_.layer.bytes_per_element;
   key.ctas = knobs.communication_ctas;

@@ -65,8 +65,9 @@ void ExpectReferenceCallAfterCall(const LayerPlan& plan) {
 }
 
 TEST(MoeLayerTest, EqualsTheReferenceCallAfterCallByEveryFamily) {
-  for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
-                              Family::kMontaO1, Family::kMontaO2, Family::kMontaO3, Family::kPipeline}) {
+  for (const Family family :
+       {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2, Family::kMontaO1, Family::kMontaO2,
+        Family::kMontaO3, Family::kPipeline, Family::kOncePerNode}) {
     SCOPED_TRACE(std::string(Name(family)));
     ExpectReferenceCallAfterCall(PlanOf(family));
   }

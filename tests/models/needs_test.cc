@@ -208,10 +208,9 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
       }
     }
   }
-  // Baselines; S1; S2 twice; O1, O2 and O3 with N = 1 ... 8; S1 and S2 with three more algorithms.
   // Baselines; S1, S2 (twice directly) and PIPELINE in 1 to 8 partitions by four algorithms; O1; O2 and O3 with 1 to 8
-  // chunks.
-  EXPECT_EQ(priced, 2 + 8 * 4 + 8 * 5 + 8 * 4 + 1 + 8 + 8);
+  // chunks; each token once a node.
+  EXPECT_EQ(priced, 2 + 8 * 4 + 8 * 5 + 8 * 4 + 1 + 8 + 8 + 1);
 }
 
 TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {

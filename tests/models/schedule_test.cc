@@ -8,6 +8,7 @@
 
 #include "models/measurement/candidates.h"
 #include "models/schedule/carry.h"
+#include "models/timeline/task_cost.h"
 
 namespace moeplan {
 namespace {
@@ -72,6 +73,49 @@ TEST(ScheduleTest, S1MovesTheRealRowsAndTheirCounts) {
   roomy.layer.capacity_factor = 4;
   EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1}, roomy), "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0)
       << "room to spare is not moved";
+}
+
+TEST(ScheduleTest, ATokenCrossesOnceToEachNodeThatHasAnyOfItsExperts) {
+  const TaskGraph graph = Build({.family = Family::kOncePerNode}, WorkloadOf({.expert_parallel = 4}));
+  EXPECT_EQ(SizeOf(graph, "gather_routing"), 2 * 64 * 2 * 12.0);  // Of each pair expert, slot and weight.
+  // Two of four experts are both on the one node in a case of six, and both on the other in another.
+  const double rows = 64 * (2 - 2.0 / 6), pairs = 2 * 64;
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "dispatch_a2a"), rows * 16);
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "relay_dispatch"), pairs * 16);
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "spread_a2a"), pairs * 16);
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "expert"), 2.0 * 2 * pairs * 8 * 16);
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "collect_a2a"), pairs * 16);
+  EXPECT_DOUBLE_EQ(SizeOf(graph, "combine_a2a"), rows * 16);
+  EXPECT_EQ(Find(graph, "dispatch_a2a")->stream, StreamKind::kInterNode);
+  EXPECT_EQ(Find(graph, "spread_a2a")->stream, StreamKind::kIntraNode);
+  const auto cost_of = [&](const char* task) {
+    return std::get<CollectiveKey>(CostOf(*Find(graph, task), graph)->key);
+  };
+  EXPECT_EQ(cost_of("dispatch_a2a").group, (GroupShape{2, 1}));
+  EXPECT_EQ(cost_of("spread_a2a").group, (GroupShape{2, 2}));
+  EXPECT_EQ(cost_of("gather_routing").group, (GroupShape{2, 1}));
+}
+
+TEST(ScheduleTest, OnlyWhereThereAreSeveralNodesDoesATokenGoOncePerNode) {
+  const auto reason = [](const Layout& layout, const Cluster& cluster) {
+    Workload workload = WorkloadOf({.expert_parallel = 4});
+    workload.layout = layout;
+    workload = *ResolveWorkload(workload, cluster);
+    return std::string(FamilyAllowed(Family::kOncePerNode, workload, cluster).message());
+  };
+  constexpr Cluster kOneNode = {.nodes = 1, .gpus_per_node = 4}, kFourNodes = {.nodes = 4, .gpus_per_node = 2};
+  EXPECT_EQ(reason({.expert_parallel = 4}, kCluster), "");
+  EXPECT_EQ(reason({.expert_parallel = 4}, kOneNode),
+            "needs EP&ESP groups on several nodes, found groups of 4 ranks, 4 of them on a node");
+  EXPECT_EQ(reason({.expert_parallel = 2, .expert_sharding_parallel = 4}, kFourNodes),
+            "needs the 4 shards of an expert on one node, found groups of 8 ranks, 2 of them on a node");
+  EXPECT_EQ(reason({.tensor_parallel = 4, .expert_parallel = 4, .expert_sharding_parallel = 2}, kFourNodes),
+            "needs tensor-parallel groups inside a node, found tensorParallel 4 on nodes of 2");
+  EXPECT_EQ(BuildSchedule({.family = Family::kOncePerNode, .all_to_all = AllToAllAlgorithm::kHier2d},
+                          WorkloadOf({.expert_parallel = 4}), kCluster)
+                .status()
+                .code(),
+            StatusCode::kInfeasible);
 }
 
 TEST(ScheduleTest, PaddedSlicesTellEachOtherTheirCountsForTheLoadBalanceLossAlone) {
@@ -225,12 +269,29 @@ TEST(ScheduleTest, TheBackwardPassSendsWhatTheForwardPassSentAndComputesTwiceAsM
       const Task& task = graph.tasks[id];
       const bool backward = id >= graph.first_backward;
       EXPECT_EQ(task.name.starts_with("grad_"), backward) << task.name;
-      if (task.kind == TaskKind::kAllToAll && !task.name.starts_with("counts")) all_to_all_bytes[backward] += task.size;
+      // Counts and what relays say of weights are no rows.
+      const bool rows = !task.name.starts_with("counts") && !task.name.ends_with("routing_a2a");
+      if (task.kind == TaskKind::kAllToAll && rows) all_to_all_bytes[backward] += task.size;
       if (task.kind == TaskKind::kExpert) expert_flops[backward] += task.size;
     }
     EXPECT_EQ(all_to_all_bytes[1], all_to_all_bytes[0]);
     EXPECT_EQ(expert_flops[1], 2 * expert_flops[0]);
   }
+}
+
+TEST(ScheduleTest, WhatARelayWaitsForComesBehindWhatHasTime) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.layer.shared_hidden_dim = 8;
+  workload.phase = Phase::kTraining;
+  const TaskGraph graph = Build({.family = Family::kOncePerNode}, workload);
+  EXPECT_EQ(
+      NamesOn(PartOf(graph, Phase::kForward), StreamKind::kCompute),
+      (std::vector<std::string>{"gate", "assign_slots", "split_by_node", "relay_routing", "dispatch", "shared_expert",
+                                "relay_dispatch", "expert", "sum_shards", "relay_combine", "combine"}));
+  EXPECT_EQ(NamesOn(PartOf(graph, Phase::kBackward), StreamKind::kCompute),
+            (std::vector<std::string>{"grad_combine", "grad_shared_input", "grad_relay_combine", "grad_relay_routing",
+                                      "grad_sum_routing", "grad_expert_input", "grad_sum_shards", "grad_relay_dispatch",
+                                      "grad_expert_weights", "grad_shared_weights", "grad_dispatch", "grad_gate"}));
 }
 
 TEST(ScheduleTest, WeightGradientsAreComputedWhileTheLastPiecesReturn) {

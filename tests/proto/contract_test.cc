@@ -184,7 +184,8 @@ TEST(ContractTest, PlanResponseKeys) {
 
 TEST(ContractTest, PlanNames) {
   for (const std::string name :
-       {"BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE", "ONCE_PER_NODE"}) {
+       {"BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE",
+        "ONCE_PER_NODE"}) {
     ExpectKeys<v1::Plan>(R"({"schedule": ")" + name + "\"}");
   }
   for (const std::string name : {"GATE", "PERMUTE", "ENCODE", "ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER",

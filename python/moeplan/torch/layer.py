@@ -122,7 +122,8 @@ class MoELayer(ShardedWeights):
         None: those of the last forward. ``routing``: the loads of all batches, by the job's numbers, as a workload has
         them; ``busiest_expert_ratio`` and ``busiest_rank_ratio``: the most over the mean, where experts are now, drops not
         counted; ``planned_busiest_rank_ratio``: what the plan took, where experts are in their own order. The busiest
-        expert sets the time of padded schedules of a dropless layer, the busiest rank that of PARM_S1. Collective.
+        expert sets the time of padded schedules of a dropless layer, the busiest rank that of PARM_S1
+        and ONCE_PER_NODE. Collective.
         """
         pairs = self._all_loads(loads)
         by_place, ranks = pairs.tolist(), self._degrees[1]
@@ -389,7 +390,8 @@ class MoELayer(ShardedWeights):
 
         ``tokens``; by expert ``pairs`` and ``kept`` (torch.int64: (token, choice) pairs before drops, and those that got a
         slot) and ``probability_sum`` (torch.float64); ``entropy``, the mean in nats; ``load_balance_loss`` and ``z_loss``
-        of those tokens, without coefficients. Under PARM_S1 with TP a rank answers for its slice of the MP group's batch.
+        of those tokens, without coefficients. Under PARM_S1 and ONCE_PER_NODE with TP a rank answers for its slice of the MP
+        group's batch.
         """
         experts = self._layer.experts
         pairs, kept = torch.empty(experts, dtype=torch.int64), torch.empty(experts, dtype=torch.int64)
@@ -426,7 +428,7 @@ class MoELayer(ShardedWeights):
         """The router's losses of the own source batch in the last forward, times their coefficients: a scalar.
 
         Backward passes already have its gradient; add it to what is printed, not to what goes backward. Collective over
-        the MP group under PARM_S1 with TP.
+        the MP group under PARM_S1 and ONCE_PER_NODE with TP.
         """
         found = self.router_statistics()
         balance, squared = found["load_balance_loss"], found["z_loss"]

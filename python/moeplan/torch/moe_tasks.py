@@ -32,6 +32,7 @@ _FORWARD_TASKS = {
     "dispatch_a2a": "all_to_all1",
     "shared_expert": "shared",
     "expert": "experts",
+    "collect_a2a": "all_to_all2",
     "combine_a2a": "all_to_all2",
     "combine": "combine",
 }
@@ -40,6 +41,7 @@ _BACKWARD_TASKS = {
     "grad_dispatch_a2a": "all_to_all2.dx",
     "grad_expert_input": "experts.dx",
     "grad_expert_weights": "experts.dw",
+    "grad_collect_a2a": "all_to_all1.dx",
     "grad_shared_input": "shared.dx",
     "grad_shared_weights": "shared.dw",
     "grad_combine_a2a": "all_to_all1.dx",
@@ -127,7 +129,8 @@ def exchange_fields(layer: MoELayer, rows: int) -> dict[str, Any]:
     expert, tensor = max(1, layout.expert_parallel), max(1, layout.tensor_parallel)
     slots = about.top_k * (about.capacity_factor or 1.0) * rows
     size = 4 if str(layer.dtype) == "torch.float32" else 2
-    fused = messages.to_dict(layer.plan.best)["schedule"].startswith("PARM")
+    schedule = messages.to_dict(layer.plan.best)["schedule"]
+    fused = schedule.startswith("PARM") or schedule == "ONCE_PER_NODE"
     group = expert * max(1, layout.expert_sharding_parallel) if fused else expert
     stride = 1 if fused else tensor
     ranks_per_node = max(1, min(group, layer.world.gpus_per_node // stride))
