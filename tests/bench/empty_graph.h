@@ -69,6 +69,12 @@ class EmptyKernels final : public executor::Kernels {
     Queue(stream);
   }
   void GateGradient(const executor::GateGradientArgs&, executor::Stream& stream) override { Queue(stream); }
+  void SplitByNode(const executor::SplitByNodeArgs&, executor::Stream& stream) override { Queue(stream); }
+  void RelayRouting(const executor::RelayRoutingArgs&, executor::Stream& stream) override { Queue(stream); }
+  void SumOverNodes(const executor::SlotRows&, const executor::Routing&, const executor::TokenRows&, float*,
+                    executor::Stream& stream) override {
+    Queue(stream);
+  }
 
  private:
   static void Queue(executor::Stream& stream) { executor::HostStream::Of(stream).Enqueue(OkStatus); }
