@@ -82,6 +82,13 @@ inline Status NeedsSizes() {
       "TrainingLayer, which counts pairs first");
 }
 
+// Such a layer waits for ever behind a job's stream on a card (the C interface's tests show it).
+inline Status NotOnCardsYet() {
+  return Unimplemented(
+      "best.schedule: found ONCE_PER_NODE on a card, expected another schedule, such as PARM_S1: training layers run it "
+      "on the host alone yet");
+}
+
 inline Status NoDeviceKernels() {
   return Unimplemented(
       "weights: found memory of a device, expected the host's, which the kernels of this backend read");

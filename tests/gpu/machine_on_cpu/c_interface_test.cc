@@ -245,8 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, CInterfaceOnCardTest,
                          ::testing::Values(std::tuple(Family::kBaseline, 4, 0.8), std::tuple(Family::kParmS1, 4, 0.8),
                                            std::tuple(Family::kParmS2, 2, 0.8), std::tuple(Family::kMontaO3, 4, 0.8),
                                            std::tuple(Family::kPipeline, 2, 0.8),
-                                           std::tuple(Family::kPipeline, 4, 0.0),
-                                           std::tuple(Family::kOncePerNode, 4, 0.8)));
+                                           std::tuple(Family::kPipeline, 4, 0.0)));
 
 // A micro-batch on a lane, behind a stream of its own.
 struct OnLane {
