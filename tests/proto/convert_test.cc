@@ -70,7 +70,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   ExpectSameNames<AllToAllAlgorithm, v1::AllToAll::Algorithm>(4);
   ExpectSameNames<Contention, v1::Contention::Kind>(5);
   ExpectSameNames<Kernel, v1::Kernel::Kind>(kBuiltIn<Kernel>);
-  ExpectSameNames<Family, v1::Schedule::Family>(8, /*of_messages_alone=*/2);
+  ExpectSameNames<Family, v1::Schedule::Family>(9, /*of_messages_alone=*/2);
   EXPECT_FALSE(EnumFromProto<Family>(v1::Schedule::LANCET, "schedule").ok());
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
