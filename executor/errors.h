@@ -82,7 +82,7 @@ inline Status NeedsSizes() {
       "TrainingLayer, which counts pairs first");
 }
 
-// Such a layer waits for ever behind a job's stream on a card (the C interface's tests show it).
+// A layer of that schedule behind a job's stream did not finish on the stand-in for a card; why is not known.
 inline Status NotOnCardsYet() {
   return Unimplemented(
       "best.schedule: found ONCE_PER_NODE on a card, expected another schedule, such as PARM_S1: training layers run it "

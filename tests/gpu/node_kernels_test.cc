@@ -65,7 +65,7 @@ ByteVector RandomRoutings(const NodesCase& made, int ranks, std::mt19937_64& ran
   return memory;
 }
 
-// What a kernel on routings writes: rows of `rows`, and counts.
+// A kernel on routings writes these: the routing of its rows, and counts.
 struct Written {
   ByteVector routing;
   std::vector<int32_t> rows_of_nodes, pairs_of_experts;

@@ -133,7 +133,7 @@ TEST(NodeRowsTest, CapacityDropsTheLastTokensOrTheLastChoices) {
       SCOPED_TRACE(StrCat("f ", factor, gate == GateKind::kTopK ? ", token by token" : ", choice by choice"));
       Workload workload = WorkloadOf(4, factor);
       workload.layer.gate = gate;
-      // Of the choices that are kept some are a token's second on its node.
+      // Some of the choices that are kept are a token's second on its node.
       ExpectCounted(Resolved(workload), gate == GateKind::kTopK ? 0.05 : 0.2);
     }
   }
