@@ -57,5 +57,20 @@ TEST(DroplessTest, EveryPairIsSent) {
   }
 }
 
+TEST(DroplessTest, WhatDoesNotRunOnCardsYetIsRefusedOnEveryRank) {
+  auto meshes = MakeInProcessMeshes(kRanks);
+  std::vector<std::thread> threads;
+  for (int place = 0; place < kRanks; ++place) {
+    threads.emplace_back([&, place] {
+      const auto rank = *MakeCudaRank({.memory = MemoryKind::kDevice}, [&](CudaDevice& device) {
+        return MakeInProcessExchange(std::move(meshes[place]), device, /*deadline_s=*/20);
+      });
+      const Status refused = TrainingLayer::Make(PlanOf(Family::kOncePerNode), rank->runtime()).status();
+      EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << refused.message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 }  // namespace moeplan::executor::cuda
