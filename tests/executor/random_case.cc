@@ -122,9 +122,7 @@ std::optional<Knobs> InUnequalPieces(const Knobs& variant, int pieces, const Cas
 std::vector<Knobs> AllKnobs(const Case& test) {
   const Workload& workload = test.workload;
   std::vector<Knobs> all;
-  std::vector<Family> families = Families();
-  families.push_back(Family::kOncePerNode);
-  for (const Family family : families) {
+  for (const Family family : AllFrom(Family::kBaseline)) {
     if (!FamilyAllowed(family, workload, test.cluster).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, workload.layout, test.cluster.gpus_per_node)) {
       const int most = MaxPieces(family, workload);
