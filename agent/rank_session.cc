@@ -13,6 +13,7 @@
 #include "executor/host/elements.h"
 #include "executor/host/mesh.h"
 #include "executor/launch/frames.h"
+#include "executor/layer/routed_batch.h"
 #include "executor/pair_counter.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
@@ -274,15 +275,18 @@ class BackendRankSession final : public RankSession {
   Status LoadLayer(const Workload& workload) {
     const bool trains = workload.phase != Phase::kForward;
     if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout &&
-        (layer_->workload.phase != Phase::kForward) == trains) {
+        layer_->workload.routing == workload.routing && (layer_->workload.phase != Phase::kForward) == trains) {
       return OkStatus();
     }
+    const bool routed = connected_->computes() && executor::FollowsRouting(workload);
+    if (routed) RETURN_IF_ERROR(executor::CheckRoutable(workload));
     RETURN_IF_ERROR(Release());
     const int stage_rank = runtime().StageRank(workload.layout);
     layer_.emplace(
         ReadyLayer{.workload = workload,
                    .weights = WeightsOn(*connected_, workload.layer,
                                         executor::ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    if (routed) executor::TakeFeaturesAsLogits(workload.layer, layer_->weights);
     if (trains) layer_->gradients = executor::ZeroGradients(layer_->weights);
     ASSIGN_OR_RETURN(layer_->kernels,
                      runtime().make_kernels()(workload.layer, layer_->weights, trains ? &layer_->gradients : nullptr));
@@ -291,6 +295,7 @@ class BackendRankSession final : public RankSession {
     if (!connected_->computes()) return OkStatus();
     const int batch = stage_rank / workload.layout.tensor_parallel;
     layer_->input = executor::MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
+    if (routed) executor::WriteLogits(workload, batch, kWeightSeed, layer_->input);
     layer_->output_gradient = executor::MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
     return OkStatus();
   }
@@ -400,7 +405,8 @@ class BackendRankSession final : public RankSession {
     const bool sliced = ready->graph.buffers[ready->graph.output].cells.size() == 1 &&
                         workload.capacity_passing == CapacityPassing::kPadded;
     const int slices = sliced ? workload.layout.tensor_parallel : 1;
-    const executor::LayerWeights full = executor::MakeWeights(layer, executor::ShardOf(layer, {}, 0), kWeightSeed);
+    executor::LayerWeights full = executor::MakeWeights(layer, executor::ShardOf(layer, {}, 0), kWeightSeed);
+    if (executor::FollowsRouting(workload)) executor::TakeFeaturesAsLogits(layer, full);
     const executor::ReferenceOutput reference =
         executor::ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
     ASSIGN_OR_RETURN(const std::vector<float> output, Read(ready->runner->output()));

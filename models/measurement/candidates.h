@@ -8,13 +8,8 @@
 
 namespace moeplan {
 
-// From the simplest to the most involved, own ones last; the order that settles ties. ONCE_PER_NODE is none of them yet:
-// who asks for it gets it.
-inline std::vector<Family> Families() {
-  std::vector<Family> families = AllFrom(Family::kBaseline);
-  std::erase(families, Family::kOncePerNode);
-  return families;
-}
+// From the simplest to the most involved, own ones last; the order that settles ties.
+inline std::vector<Family> Families() { return AllFrom(Family::kBaseline); }
 
 // The knobs of a family apart from its chunk count, simplest first: DIRECT all-to-alls; PARM_S2, where there is both
 // something to exchange and something to gather, with the overlapped gather; then each other all-to-all algorithm that

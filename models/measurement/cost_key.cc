@@ -22,8 +22,9 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
 
 std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& layout, int gpus_per_node) {
   std::set<CollectiveKey> keys;
-  const auto add = [&](Collective collective, Group group, AllToAllAlgorithm algorithm) {
+  const auto add = [&](Collective collective, Group group, AllToAllAlgorithm algorithm, Team team = Team::kGroup) {
     CollectiveKey key = KeyOf(collective, group, layout, gpus_per_node);
+    key.group = ShapeOf(team, key.group);
     key.algorithm = algorithm;
     key.bytes_per_element = layer.bytes_per_element;
     if (key.group.size > 1) keys.insert(key);
@@ -33,6 +34,15 @@ std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& la
     for (const AllToAllAlgorithm algorithm : AllFrom(AllToAllAlgorithm::kDirect)) {
       if (AlgorithmAllowed(algorithm, shape).ok()) add(Collective::kAllToAll, group, algorithm);
     }
+  }
+  const GroupShape shape = ShapeOf(Group::kExpertShard, layout, gpus_per_node);
+  const bool inside =
+      shape.ranks_per_node % layout.expert_sharding_parallel == 0 && gpus_per_node % layout.tensor_parallel == 0;
+  if (shape.size > shape.ranks_per_node && inside) {  // ONCE_PER_NODE may be.
+    for (const Team team : {Team::kNode, Team::kPlace}) {
+      add(Collective::kAllToAll, Group::kExpertShard, AllToAllAlgorithm::kDirect, team);
+    }
+    add(Collective::kAllGather, Group::kExpertShard, AllToAllAlgorithm::kDirect, Team::kPlace);
   }
   for (const Group group : {Group::kTensor, Group::kShard}) {
     for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {

@@ -17,7 +17,8 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
 
 // Every uncontended collective that a schedule of this layer or a rule may ask for over groups of more than one rank,
 // each once: all-to-alls by every algorithm that is allowed over EP and EP&ESP, gathers and all-reduces over MP and
-// ESP. Not kAllToAllAllGather, which has its own stand-in (design.md §4). With the layer's element size.
+// ESP; and, where EP&ESP lies on several nodes, what the ranks of a node and those of one place on each exchange. Not
+// kAllToAllAllGather, which has its own stand-in (design.md §4). With the layer's element size.
 std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& layout, int gpus_per_node);
 // With the all-reduce of its dense gradients, where it has any.
 std::vector<CollectiveKey> LayerCollectives(const Workload& workload, int gpus_per_node);

@@ -435,6 +435,8 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout, const Dispa
   }
   std::set<GroupShape> shapes;
   for (const Group group : kGroups) shapes.insert(ShapeOf(group, layout, profile_.cluster.gpus_per_node));
+  const GroupShape exchanged = ShapeOf(Group::kExpertShard, layout, profile_.cluster.gpus_per_node);
+  for (const Team team : {Team::kNode, Team::kPlace}) shapes.insert(ShapeOf(team, exchanged));
   for (const CollectiveModel& entry : profile_.collectives) {
     if (shapes.contains(entry.key.group)) profile.collectives.push_back(entry);
   }

@@ -17,7 +17,7 @@ namespace moeplan::planner {
 
 // What the search takes at most.
 inline constexpr int kMostOrderedLanes = 4;
-inline constexpr int kMostOrderedStages = 32;
+inline constexpr int kMostOrderedStages = 48;
 inline constexpr int kMostOrderedChunks = std::numeric_limits<short>::max();
 
 struct StageNeed {

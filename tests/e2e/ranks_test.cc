@@ -131,6 +131,19 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   EXPECT_EQ(dropped.size(), 1U) << "every schedule drops the same tokens";
   EXPECT_GT(*dropped.begin(), 0) << "a capacity factor of 1 drops some";
 
+  Json skewed = Json::parse(kSmallGrid).at("workloads").at(0);
+  skewed["routing"] = {{"skew", 1}};
+  const Outcome skewed_plan =
+      RunMoeplan({"plan", "--db", db, "--workload", folder.Write("skewed.json", skewed.dump()), "--json"});
+  ASSERT_EQ(skewed_plan.exit_code, 0) << skewed_plan.err;
+  const Outcome skewed_run =
+      RunMoeplan({"run", "--plan", folder.Write("skewed_plan.json", skewed_plan.out), "--local", "4", "--json"});
+  ASSERT_EQ(skewed_run.exit_code, 0) << skewed_run.err;
+  constexpr double kPairs = 2 * 64 * 2;  // Of two source batches.
+  EXPECT_NEAR(Json::parse(skewed_run.out).at("droppedTokens").get<double>(),
+              kPairs * Json::parse(skewed_plan.out).at("routing").at("droppedShare").get<double>(), 15)
+      << "tokens are routed as the workload says; evenly routed ones drop " << *dropped.begin();
+
   const Json trace = Json::parse(ReadFile(folder / "trace.json"));
   std::map<int, std::set<std::string>> tasks;
   for (const Json& event : trace.at("traceEvents")) {

@@ -16,6 +16,7 @@ namespace moeplan {
 namespace {
 
 using ::testing::Contains;
+using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Not;
@@ -67,8 +68,10 @@ const Need* FindNeed(const std::vector<Need>& needs, const CostKey& key, double 
 TEST(NeedsTest, AskEverySizeOfRulesAndCandidates) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   // All-to-all over EP. Rules: MoNTA I = 8192, I/(N·t) = 4096, 2048, 1024; Parm y = 2·16384 = 32768. Candidates:
-  // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024.
-  EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()), ElementsAre(1024, 2048, 4096, 8192, 16384, 32768));
+  // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024. Between the ranks
+  // of a place, a group of that shape, a row of each token to 5/3 nodes: 8192 · 5/6.
+  EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()),
+              ElementsAre(1024, 2048, 4096, DoubleNear(8192 * 5.0 / 6, 1e-6), 8192, 16384, 32768));
   // SAA on y/N_MP = 16384, for the rule and the candidates in up to 8 partitions.
   const CostKey saa =
       CollectiveKey{.collective = Collective::kAllToAllAllGather, .group = {4, 2}, .gather_group_size = 2, .shards = 2};
@@ -208,10 +211,9 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
       }
     }
   }
-  // Baselines; S1; S2 twice; O1, O2 and O3 with N = 1 ... 8; S1 and S2 with three more algorithms.
   // Baselines; S1, S2 (twice directly) and PIPELINE in 1 to 8 partitions by four algorithms; O1; O2 and O3 with 1 to 8
-  // chunks.
-  EXPECT_EQ(priced, 2 + 8 * 4 + 8 * 5 + 8 * 4 + 1 + 8 + 8);
+  // chunks; each token once a node.
+  EXPECT_EQ(priced, 2 + 8 * 4 + 8 * 5 + 8 * 4 + 1 + 8 + 8 + 1);
 }
 
 TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
@@ -230,10 +232,10 @@ TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
     EXPECT_TRUE(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)).empty());
   }
   // What is no all-to-all is asked no more often: 8192 bytes gathered over MP by S1 in 1, 2, 4 and 8 partitions and by
-  // Parm's rule (x), by each of two partitions of S2, twice by MoNTA's rule (I), and by O2 and O3 with N = 2 for each
-  // chunk there and back.
+  // Parm's rule (x), by each of two partitions of S2, twice by MoNTA's rule (I), by O2 and O3 with N = 2 for each chunk
+  // there and back, and once by ONCE_PER_NODE.
   const double once = 1e-5 + 8192 / 1e11;
-  EXPECT_NEAR(FindNeed(needs, AllGatherOverMp(), 8192)->weight, (4 + 1 + 2 + 2 + 2 * 2 * 2) * once, 1e-15);
+  EXPECT_NEAR(FindNeed(needs, AllGatherOverMp(), 8192)->weight, (4 + 1 + 2 + 2 + 2 * 2 * 2 + 1) * once, 1e-15);
 }
 
 // ---- Layouts without a workload.

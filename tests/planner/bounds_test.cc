@@ -345,7 +345,7 @@ TEST(BoundsTest, NoOrderOfAnyCandidateIsFasterThanTheAnswerNorThanTheFloorOfASho
         const std::vector<TaskPrice> prices = PriceGraph(graph, profile).tasks;
         const PlayedGraph played = Play(graph, prices);
         const TaskOrderOutcome order = SearchTaskOrder(graph, prices, played, index, /*budget_nodes=*/100000, {});
-        ASSERT_NEAR(order.time_floor_s, order.time_s, kRounding * order.time_s) << "the search did not end";
+        ASSERT_NEAR(order.time_floor_s, order.time_s, kRounding * order.time_s) << "the search did not end: " << Name(variant.family) << " of " << graph.tasks.size() << " tasks";
         fastest_s = std::min(fastest_s, order.time_s);
         as_written_s = std::min(as_written_s, played.total_s);
       }

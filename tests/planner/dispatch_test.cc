@@ -38,8 +38,10 @@ Profile ProfileOfLinks(double across, double inside, double gathers = 1e-9) {
   return profile;
 }
 
+// As frameworks run it: other schedules would send less.
 LayoutRequest RequestWith(Dispatcher dispatcher, Transport transport = Transport::kNccl) {
   LayoutRequest request = SmallRequest();
+  request.as_frameworks = true;
   request.dispatcher = dispatcher, request.transport = transport;
   return request;
 }

@@ -69,6 +69,8 @@ Profile SmallProfile() {
       Line(Over(Collective::kAllGather, {2, 2}), 1e-5, 2.5e-10),
       Line(Over(Collective::kReduceScatter, {2, 2}), 1e-5, 2.5e-10),
       Line(Over(Collective::kAllReduce, {2, 2}), 1e-5, 5e-10),
+      Line(Over(Collective::kAllToAll, {2, 2}), 1e-5, 2.5e-10),
+      Line(Over(Collective::kAllGather, {2, 1}), 2e-5, 1e-9),
       Line(kSaa, 3e-5, 1.1e-9),
   };
   profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 1e-13), Line(Kernel::kGate, 5e-6, 1e-11),
@@ -102,8 +104,8 @@ TEST(PlanLayerTest, EveryFamilyThatTheLayoutAllowsIsACandidate) {
   std::set<Family> families;
   for (const Plan& plan : answer.candidates) families.insert(plan.knobs.family);
   EXPECT_EQ(families.size(), Families().size());
-  // Baselines; S1, S2 twice and PIPELINE with r = 1 ... 8; O1; O2 and O3 with N = 1 ... 8.
-  const int equal = 2 + 8 + 2 * 8 + 8 + 1 + 8 + 8;
+  // Baselines; S1, S2 twice and PIPELINE with r = 1 ... 8; O1; O2 and O3 with N = 1 ... 8; each token once a node.
+  const int equal = 2 + 8 + 2 * 8 + 8 + 1 + 8 + 8 + 1;
   EXPECT_GE(answer.search.evaluated, equal);
   EXPECT_LE(answer.search.evaluated, equal + 5 * 61) << "61 splits of S1, S2, O2, O3 and PIPELINE each";
   // S1 and S2 exchange over 2 nodes of 2, where the profile knows DIRECT alone.
@@ -379,9 +381,10 @@ TEST(PlanLayerTest, WhatWasMeasuredIsNeverPredicted) {
 
 TEST(PlanLayerTest, WhatNoMeasuredGroupReachesStaysMissing) {
   Profile profile = SmallProfile();
-  std::erase_if(profile.collectives,
-                [](const CollectiveModel& entry) { return entry.key.collective == Collective::kAllToAll; });
-  profile.collectives.pop_back();  // SAA.
+  const CollectiveKey across_nodes = Over(Collective::kAllGather, {2, 1});
+  std::erase_if(profile.collectives, [&](const CollectiveModel& entry) {
+    return entry.key.collective == Collective::kAllToAll || entry.key == across_nodes || entry.key == kSaa;
+  });
   const LinkModel links(profile);
   const PlanOptions options = {.links = &links};
   const auto answer = PlanLayer(SmallWorkload(), profile, options);
@@ -795,9 +798,13 @@ std::string TextBetween(const std::string& text, const std::string& before, cons
   return text.substr(start, text.find(after, start) - start);
 }
 
-// Gathers and copies slow enough that O3, which overlaps them, is ahead of O2.
+// Gathers and copies slow enough that O3, which overlaps them, is ahead of O2, and exchanges inside a node too slow for
+// relays.
 Profile SlowCopyProfile() {
   Profile profile = SmallProfile();
+  for (CollectiveModel& entry : profile.collectives) {
+    if (entry.key == Over(Collective::kAllToAll, {2, 2})) entry = Line(entry.key, 1e-5, 2e-9);
+  }
   profile.collectives[2] = Line(Over(Collective::kAllGather, {2, 2}), 1e-5, 8e-10);
   profile.kernels[3] = Line(Kernel::kDeviceCopy, 5e-6, 2e-10);
   return profile;

@@ -384,6 +384,21 @@ test.describe("the timeline", () => {
   });
 });
 
+test("text that is half typed stays while answers arrive", async ({ page, planner }) => {
+  const go = await hold(page, "ExplainPlan");
+  await page.goto(addressOf(planner));
+  await answered(page);
+  await page.getByText("Which schedule wins where").click();
+  const lengths = page.getByLabel("Sequence lengths, tokens");
+  const version = page.getByLabel("Version", { exact: true });
+  await version.fill("9");
+  await lengths.evaluate((input: HTMLInputElement) => { input.value = "256,5"; input.dispatchEvent(new InputEvent("input", { bubbles: true })); });
+  await go();
+  await expect(page.locator("[data-fact=critical]")).toContainText("tasks");
+  await expect(lengths).toHaveValue("256,5");
+  await expect(version).toHaveValue("9");
+});
+
 test.describe("candidates", () => {
   test("are chosen by a button, by a bar and by the address, and sorted", async ({ page, planner }) => {
     const { candidates } = await answerOf(planner);

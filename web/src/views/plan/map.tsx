@@ -173,7 +173,7 @@ export function MapSection({ workload, question, params }: Props) {
         placeholder={placeholder}
         spellcheck={false}
         {...(problem === "" ? {} : { "aria-invalid": true, "aria-describedby": `${id}-${slug}-problem` })}
-        onChange={(event) => onText(event.currentTarget.value)}
+        onInput={(event) => onText(event.currentTarget.value)}
       />
       {problem !== "" && <span class="field-problem" id={`${id}-${slug}-problem`}>{problem}</span>}
     </div>

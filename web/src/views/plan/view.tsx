@@ -1,5 +1,5 @@
 // How one layer should run: the question as a form, and the planner's answer with its reasons.
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 import type { PlanResponse } from "../../../generated/moeplan/v1/plan";
 import type { ExplainRulesResponse, GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
@@ -35,6 +35,9 @@ interface ProfileProps {
 function ProfileFields({ params, names, onChange }: ProfileProps) {
   const version = params["version"] ?? "";
   const wrong = versionOf(version) === null;
+  // It is asked once it is typed to its end; drawing the page again until then leaves what is typed.
+  const [typed, setTyped] = useState(version);
+  useEffect(() => setTyped(version), [version]);
   return (
     <div class="card profile-fields">
       <ProfileField names={names} value={params["profile"] ?? ""} none="the newest of all" onChange={(profile) => onChange({ profile, version: undefined })} />
@@ -45,8 +48,9 @@ function ProfileFields({ params, names, onChange }: ProfileProps) {
           type="text"
           inputMode="numeric"
           placeholder="the newest"
-          value={version}
+          value={typed}
           {...(wrong ? { "aria-invalid": true, "aria-describedby": "plan-version-problem" } : {})}
+          onInput={(event) => setTyped(event.currentTarget.value)}
           onChange={(event) => onChange({ version: event.currentTarget.value.trim() })}
         />
         {wrong && <span class="field-problem" id="plan-version-problem">not a version: a whole number of at least 1; nothing is asked</span>}
