@@ -83,12 +83,6 @@ inline Status NeedsSizes() {
 }
 
 // A layer of that schedule behind a job's stream did not finish on the stand-in for a card; why is not known.
-inline Status NotOnCardsYet() {
-  return Unimplemented(
-      "best.schedule: found ONCE_PER_NODE on a card, expected another schedule, such as PARM_S1: training layers run it "
-      "on the host alone yet");
-}
-
 inline Status NoDeviceKernels() {
   return Unimplemented(
       "weights: found memory of a device, expected the host's, which the kernels of this backend read");

@@ -117,8 +117,6 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   RETURN_IF_ERROR(AgreeOnPlan(agreed, rank));
   const LayerPlan& plan = *agreed;
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
-  const bool on_card = !rank.device().host_reads_memory();
-  if (on_card && plan.knobs.family == Family::kOncePerNode) return error::NotOnCardsYet();
   ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
   // What is wrong with it is told now, not by the first pass.
   const Plan candidate = {.knobs = training.knobs, .order = training.order};

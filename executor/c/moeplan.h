@@ -17,8 +17,8 @@
  * card's: the library uses them where they lie. On a card a call is queued behind what the job has queued on its stream
  * (moeplan_world_set_stream), which then waits for it, and returns; the next call waits until the one before is done, and
  * answers what went wrong with it. Rows, weights and gradients have to last until the job's stream has passed the call.
- * Calls block where the host has to know sizes (capacity_factor 0, "PARM_S1", parts of source batches) and when work is
- * recorded for the first time. While nobody calls, a thread of the world watches for peers that are lost.
+ * Calls block where the host has to know sizes (capacity_factor 0, "PARM_S1", "ONCE_PER_NODE", parts of source batches)
+ * and when work is recorded for the first time. While nobody calls, a thread of the world watches for peers that are lost.
  *
  * Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element is 2. Shapes are written in
  * the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the rank's part of them

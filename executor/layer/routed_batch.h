@@ -4,9 +4,9 @@
 // Random weights route about evenly. Here a token's first E features are its logits, which the gate takes as they are:
 // those of the experts that it is to choose lie between 1 and 2, all others between -2 and -1. Tokens are independent,
 // and each chooses expert e with the probability that prices count with, k · share(e), but at most 1; what an expert's
-// share has beyond 1/k goes to the others. (Madow, "On the theory of systematic sampling, II", 1949: every expert has an
-// interval of that length on a line, and those are chosen in whose intervals u, u + 1 ... u + k - 1 lie.) Where a router
-// limits a token to some groups, these are chosen in the same way first.
+// share has beyond 1/k goes to the others. (Madow, "On the theory of systematic sampling, II", 1949: every expert has
+// an interval of that length on a line, and those are chosen in whose intervals u, u + 1 ... u + k - 1 lie.) Where a
+// router limits a token to some groups, these are chosen in the same way first.
 //
 // Functions are pure.
 #pragma once

@@ -17,7 +17,7 @@ import moeplan.torch
 from moeplan.torch.tensors import own_part
 
 FAMILIES = (
-    "BASELINE BASELINE_TP PARM_S1 PARM_S2 MONTA_O1 MONTA_O2 MONTA_O3 PIPELINE".split()
+    "BASELINE BASELINE_TP PARM_S1 PARM_S2 MONTA_O1 MONTA_O2 MONTA_O3 PIPELINE ONCE_PER_NODE".split()
 )
 TOLERANCE = 2e-5
 

@@ -36,8 +36,8 @@ void ExpectEqual(TrainingLayer& moe, const LayerPlan& plan, int rank, uint64_t s
 }
 
 TEST(DroplessTest, EveryPairIsSent) {
-  for (const Family family :
-       {Family::kBaseline, Family::kParmS1, Family::kParmS2, Family::kMontaO3, Family::kPipeline}) {
+  for (const Family family : {Family::kBaseline, Family::kParmS1, Family::kParmS2, Family::kMontaO3, Family::kPipeline,
+                              Family::kOncePerNode}) {
     SCOPED_TRACE(static_cast<int>(family));
     LayerPlan plan = PlanOf(family);
     plan.workload.layer.capacity_factor = 0;
@@ -55,21 +55,6 @@ TEST(DroplessTest, EveryPairIsSent) {
     }
     for (std::thread& thread : threads) thread.join();
   }
-}
-
-TEST(DroplessTest, WhatDoesNotRunOnCardsYetIsRefusedOnEveryRank) {
-  auto meshes = MakeInProcessMeshes(kRanks);
-  std::vector<std::thread> threads;
-  for (int place = 0; place < kRanks; ++place) {
-    threads.emplace_back([&, place] {
-      const auto rank = *MakeCudaRank({.memory = MemoryKind::kDevice}, [&](CudaDevice& device) {
-        return MakeInProcessExchange(std::move(meshes[place]), device, /*deadline_s=*/20);
-      });
-      const Status refused = TrainingLayer::Make(PlanOf(Family::kOncePerNode), rank->runtime()).status();
-      EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << refused.message();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
