@@ -323,7 +323,7 @@ class BackendRankSession final : public RankSession {
     RETURN_IF_ERROR(LoadLayer(workload));
     ReadyGraph ready{.workload = workload};
     if (IsDropless(workload.layer)) {
-      ASSIGN_OR_RETURN(ready.workload.layer, WithSlotsForAll(workload));
+      ASSIGN_OR_RETURN(ready.workload.layer, WithSlotsForAll(workload, plan));
     }
     ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, ready.workload, cluster_));
     ASSIGN_OR_RETURN(const executor::RankContext context,
@@ -340,9 +340,10 @@ class BackendRankSession final : public RankSession {
     return OkStatus();
   }
 
-  // The layer with the slots that the plan was priced with, or, where values are computed and its busiest expert needs
-  // more, with those. Every run has the same input.
-  StatusOr<Layer> WithSlotsForAll(const Workload& workload) {
+  // The layer with the slots that its busiest expert needs, as a job has it, or, where no values are computed, with
+  // those that the plan was priced with; so too where the plan has more pieces than fewer slots have room for. Every
+  // run has the same input.
+  StatusOr<Layer> WithSlotsForAll(const Workload& workload, const Plan& plan) {
     const Layer expected = WithExpectedSlots(workload).layer;
     if (!connected_->computes()) return expected;
     ASSIGN_OR_RETURN(executor::PairCounter counter, executor::PairCounter::Make(workload, runtime()));
@@ -350,7 +351,9 @@ class BackendRankSession final : public RankSession {
     const std::vector<std::byte> rows = RowsOf(layer_->input);
     ASSIGN_OR_RETURN(const int slots,
                      counter.Slots({.tokens = tokens, .batch_tokens = tokens}, rows, *layer_->kernels));
-    return WithSlots(workload.layer, workload.layout, std::max(slots, expected.counted_slots));
+    Workload counted = workload;
+    counted.layer = WithSlots(workload.layer, workload.layout, slots);
+    return BuildPlan(plan, counted, cluster_).ok() ? counted.layer : expected;
   }
 
   StatusOr<ReadyGraph*> GraphOf(int number) {

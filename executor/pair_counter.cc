@@ -1,24 +1,14 @@
 #include "executor/pair_counter.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "executor/errors.h"
+#include "models/routing/expert_load.h"
 
 namespace moeplan::executor {
-namespace {
-
-constexpr int kSteps = 16;  // Between a power of two and the next.
-
-int RoundedUp(int slots) {
-  const int step = std::max(1, static_cast<int>(std::bit_floor(static_cast<unsigned>(slots))) / kSteps);
-  return (slots + step - 1) / step * step;
-}
-
-}  // namespace
 
 StatusOr<PairCounter> PairCounter::Make(const Workload& workload, RankRuntime& rank) {
   ASSIGN_OR_RETURN(Communicator * stage, rank.StageOf(workload.layout));
@@ -86,7 +76,7 @@ StatusOr<int> PairCounter::Slots(const Call& call, std::span<const std::byte> in
     return error::TooManyPairs(first + static_cast<int>(busiest - all.begin()), *busiest, static_cast<int>(limit),
                                layer_.receive_factor, even);
   }
-  return std::min(RoundedUp(std::max(1, *busiest)), std::max(1, static_cast<int>(limit)));
+  return std::min(RoundedSlots(std::max(1, *busiest)), std::max(1, static_cast<int>(limit)));
 }
 
 }  // namespace moeplan::executor

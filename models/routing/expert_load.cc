@@ -1,9 +1,12 @@
 #include "models/routing/expert_load.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
+#include "models/routing/part_rows.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -19,6 +22,26 @@ std::vector<double> Normalised(std::vector<double> weights) {
 }
 
 double Sum(std::span<const double> values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+// How many pairs the busiest expert is expected to get of any source batch. The j busiest experts have at least the mean
+// and the spread of the j-th, so the most of them is at least that of as many alike; the largest such floor is given.
+double ExpectedBusiest(const Workload& workload) {
+  const Layout& layout = workload.layout;
+  const double tokens = SizesOf(workload.layer, layout).tokens;
+  const int batches = std::max(1, layout.data_parallel) * layout.context_parallel;
+  std::vector<double> pairs = ExpertPairs(workload);
+  std::ranges::sort(pairs, std::greater<>());
+  const double most_deviations = ExpectedLargestNormal(batches * workload.layer.experts);
+  double busiest = 0;
+  for (size_t expert = 0; expert < pairs.size(); ++expert) {
+    const double mean = std::min(pairs[expert], tokens), deviation = std::sqrt(mean * (1 - mean / tokens));
+    if (expert + 1 < pairs.size() && pairs[expert + 1] == pairs[expert]) continue;  // More of them alike.
+    if (mean + most_deviations * std::sqrt(mean) <= busiest) break;
+    const int alike = batches * static_cast<int>(expert + 1);
+    busiest = std::max(busiest, mean + ExpectedLargestNormal(alike) * deviation);
+  }
+  return std::min(busiest, tokens);
+}
 
 }  // namespace
 
@@ -57,11 +80,27 @@ double FactorThatDropsNothing(const Workload& workload) {
   return std::min(std::ranges::max(ExpertShares(workload)), 1.0 / layer.top_k) * layer.experts;
 }
 
-Workload WithExpectedSlots(Workload workload) {
+int RoundedSlots(int needed) {
+  constexpr int kSteps = 16;  // Between a power of two and the next.
+  const int step = std::max(1, static_cast<int>(std::bit_floor(static_cast<unsigned>(needed))) / kSteps);
+  return (needed + step - 1) / step * step;
+}
+
+Workload WithMeanSlots(Workload workload) {
   if (!IsDropless(workload.layer)) return workload;
   workload.layer.counted_slots = 0;
   const double even = SizesOf(workload.layer, workload.layout).capacity;
   const double slots = std::max(1.0, std::ceil(FactorThatDropsNothing(workload) * even - 1e-9));
+  workload.layer = WithSlots(workload.layer, workload.layout, static_cast<int>(slots));
+  return workload;
+}
+
+Workload WithExpectedSlots(Workload workload) {
+  if (!IsDropless(workload.layer)) return workload;
+  workload.layer.counted_slots = 0;
+  const double tokens = SizesOf(workload.layer, workload.layout).tokens;
+  const double needed = std::max(1.0, std::ceil(ExpectedBusiest(workload) - 1e-9));
+  const double slots = std::min<double>(RoundedSlots(static_cast<int>(needed)), std::max(1.0, tokens));
   workload.layer = WithSlots(workload.layer, workload.layout, static_cast<int>(slots));
   return workload;
 }

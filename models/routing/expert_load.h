@@ -30,9 +30,18 @@ double SlotsOfExpert(const Workload& workload);
 // even.
 double FactorThatDropsNothing(const Workload& workload);
 
-// Gives a resolved workload as it is priced: a dropless layer has as many slots as its busiest expert fills, which
-// every expert then has. Any other layer is as it was.
+// Gives a resolved workload as it is priced: a dropless layer has as many slots as moeplan's executor is expected to
+// give every expert, those of the expert that most pairs of any source batch choose. Tokens choose independently, so
+// that some expert of some batch has more than its mean: of expert e, n = k·B·L·share(e) and a variance of n·(1 −
+// n/(B·L)), taken for normal. Any other layer is as it was.
 Workload WithExpectedSlots(Workload workload);
+
+// The same for frameworks that pad no rows: every batch is like the average.
+Workload WithMeanSlots(Workload workload);
+
+// How many slots the executor of a dropless layer gives experts of which the busiest needs so many: a sixteenth more at
+// most, so that few different numbers come up. Requires at least 1.
+int RoundedSlots(int needed);
 
 // By expert, after drops: min(T, B·L, pairs).
 std::vector<double> FilledSlots(const Workload& workload);

@@ -209,7 +209,8 @@ void AskedCapacity(const Workload& asked, PlanAnswer& answer) {
   answer.workload.layer = asked.layer;
   answer.warnings.push_back(
       StrCat("layer.capacityFactor is 0 (dropless): the rules take f = 1, candidates f = ", ThreeDigits(factor),
-             asked.routing ? ", which the busiest expert of routing needs" : ", as if routing were even; give routing",
+             asked.routing ? ", which the busiest expert of routing is expected to need"
+                           : ", which the busiest expert of even routing is expected to need; give routing",
              ", and every call has as many slots as its own busiest expert needs"));
 }
 
@@ -233,7 +234,7 @@ StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile&
   RETURN_IF_ERROR(CheckBudget(budget));
   PlanAnswer answer;
   ASSIGN_OR_RETURN(const Workload asked, ResolveWorkload(workload, profile.cluster));
-  answer.workload = WithExpectedSlots(asked);
+  answer.workload = options.for_rows ? WithMeanSlots(asked) : WithExpectedSlots(asked);
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
   std::optional<Profile> filled;

@@ -240,5 +240,55 @@ TEST(RoutingTest, ErrorsNameTheFieldWhatWasFoundAndWhatWasExpected) {
   EXPECT_EQ(ErrorOf(many), "layer.experts: found 65538, expected at most 65536 with routing");
 }
 
+// The most pairs that an expert has in any of so many batches, drawn.
+int DrawnBusiest(const Workload& workload, int batches, std::mt19937_64& engine) {
+  const std::vector<double> pairs = ExpertPairs(workload);
+  const int tokens = static_cast<int>(SizesOf(workload.layer, workload.layout).tokens);
+  int busiest = 0;
+  for (int batch = 0; batch < batches; ++batch) {
+    for (const double mean : pairs)
+      busiest = std::max(busiest, std::binomial_distribution(tokens, std::min(1.0, mean / tokens))(engine));
+  }
+  return busiest;
+}
+
+TEST(ExpertLoadTest, DroplessLayersHaveTheSlotsThatDrawnBatchesNeed) {
+  std::mt19937_64 engine(TestSeed());
+  for (const int sequence_length : {128, 1024, 16384}) {
+    for (const std::optional<ExpertRouting>& routing : {std::optional<ExpertRouting>(), {Skew(0.2)}, {Skew(0.7)}}) {
+      Workload workload = RoutedWorkload(routing, /*capacity_factor=*/0);
+      workload.layer.sequence_length = sequence_length;
+      workload.layer.experts = 16;
+      workload.layout = {.expert_parallel = 4};
+      workload = *ResolveWorkload(workload, kCluster);
+      double drawn = 0;
+      constexpr int kDraws = 200;
+      for (int i = 0; i < kDraws; ++i) drawn += DrawnBusiest(workload, /*batches=*/4, engine);
+      drawn /= kDraws;
+      const int slots = WithExpectedSlots(workload).layer.counted_slots;
+      EXPECT_GE(slots, 0.97 * drawn) << sequence_length;
+      EXPECT_LE(slots, 1.04 * RoundedSlots(static_cast<int>(std::ceil(drawn)))) << sequence_length;
+      EXPECT_GE(slots, WithMeanSlots(workload).layer.counted_slots);
+    }
+  }
+}
+
+TEST(ExpertLoadTest, FrameworksHaveTheSlotsOfTheAverageBatch) {
+  Workload workload = *ResolveWorkload(RoutedWorkload(std::nullopt, /*capacity_factor=*/0), kCluster);
+  EXPECT_EQ(WithMeanSlots(workload).layer.counted_slots, 32);
+  workload.layer.experts = workload.layer.top_k = 1;  // Every token's.
+  EXPECT_EQ(WithExpectedSlots(workload).layer.counted_slots, 64);
+}
+
+TEST(ExpertLoadTest, SlotsAreRoundedUpByASixteenthAtMost) {
+  for (int needed = 1; needed < 5000; ++needed) {
+    const int rounded = RoundedSlots(needed);
+    ASSERT_GE(rounded, needed);
+    ASSERT_LE(rounded, needed + needed / 16);
+    ASSERT_EQ(RoundedSlots(rounded), rounded);
+  }
+  EXPECT_EQ(RoundedSlots(33), 34);
+}
+
 }  // namespace
 }  // namespace moeplan

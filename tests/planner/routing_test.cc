@@ -14,6 +14,7 @@
 #include "models/text.h"
 #include "planner/routing/place_experts.h"
 #include "planner/routing/plan_routed_layer.h"
+#include "planner/wording.h"
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
@@ -287,12 +288,16 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
     Workload dropless = RoutedWorkload(routed), sized = dropless;
     dropless.layer.capacity_factor = 0;
     dropless.layer.receive_factor = 3;
-    sized.layer.capacity_factor = factor;
+    const Workload counted = WithExpectedSlots(Resolved(dropless, SlowGatherProfile().cluster));
+    sized.layer.capacity_factor = CapacityFactorOf(counted.layer, counted.layout);
+    EXPECT_GE(sized.layer.capacity_factor, factor);
+    EXPECT_LT(sized.layer.capacity_factor, 1.4 * factor);
     const PlanAnswer answer = Answer(dropless), expected = Answer(sized);
     EXPECT_EQ(answer.candidates, expected.candidates);
     EXPECT_EQ(answer.workload.layer.capacity_factor, 0);
     EXPECT_EQ(answer.workload.layer.receive_factor, 3);
-    EXPECT_THAT(answer.warnings, ::testing::Contains(HasSubstr(StrCat("take f = 1, candidates f = ", factor))));
+    EXPECT_THAT(answer.warnings, ::testing::Contains(HasSubstr(
+                                     StrCat("take f = 1, candidates f = ", ThreeDigits(sized.layer.capacity_factor)))));
     EXPECT_THAT(expected.warnings, ::testing::Not(::testing::Contains(HasSubstr("dropless"))));
     if (!answer.routing) continue;
     // No expert gets a token twice, and that is all that is dropped.
