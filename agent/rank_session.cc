@@ -340,9 +340,9 @@ class BackendRankSession final : public RankSession {
     return OkStatus();
   }
 
-  // The layer with the slots that its busiest expert needs, as a job has it, or, where no values are computed, with
-  // those that the plan was priced with; so too where the plan has more pieces than fewer slots have room for. Every
-  // run has the same input.
+  // The layer with the slots that its busiest expert needs, as a job has it. If no values are computed, or the plan has
+  // more pieces than these slots have room for, it has those that the plan was priced with. Every run has the same
+  // input.
   StatusOr<Layer> WithSlotsForAll(const Workload& workload, const Plan& plan) {
     const Layer expected = WithExpectedSlots(workload).layer;
     if (!connected_->computes()) return expected;
@@ -353,7 +353,8 @@ class BackendRankSession final : public RankSession {
                      counter.Slots({.tokens = tokens, .batch_tokens = tokens}, rows, *layer_->kernels));
     Workload counted = workload;
     counted.layer = WithSlots(workload.layer, workload.layout, slots);
-    return BuildPlan(plan, counted, cluster_).ok() ? counted.layer : expected;
+    if (BuildPlan(plan, counted, cluster_).ok()) return counted.layer;
+    return WithSlots(workload.layer, workload.layout, std::max(slots, expected.counted_slots));
   }
 
   StatusOr<ReadyGraph*> GraphOf(int number) {

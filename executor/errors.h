@@ -82,7 +82,6 @@ inline Status NeedsSizes() {
       "TrainingLayer, which counts pairs first");
 }
 
-// A layer of that schedule behind a job's stream did not finish on the stand-in for a card; why is not known.
 inline Status NoDeviceKernels() {
   return Unimplemented(
       "weights: found memory of a device, expected the host's, which the kernels of this backend read");

@@ -19,7 +19,7 @@ bool ChoosesByScores(GateKind gate) {
   return gate == GateKind::kTopK || gate == GateKind::kSwitch || gate == GateKind::kBatchPrioritized;
 }
 
-// How likely each is to be among `count`: in proportion to its weight, but at most 1. Adds up to `count`.
+// Gives the probability of each to be among `count`: in proportion to its weight, but at most 1. They add up to `count`.
 std::vector<double> Probabilities(const std::vector<double>& weights, int count) {
   std::vector<double> probabilities(weights.size(), 0);
   std::vector<bool> certain(weights.size(), false);
@@ -42,7 +42,7 @@ std::vector<double> Probabilities(const std::vector<double>& weights, int count)
   }
 }
 
-// The experts of a group, of which a token that has chosen the group takes some.
+// A token that has chosen a group takes some of its experts.
 std::span<const double> SharesOfGroup(const std::vector<double>& shares, int group, int groups) {
   const size_t size = shares.size() / groups;
   return std::span(shares).subspan(group * size, size);

@@ -38,7 +38,7 @@ std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& la
   const GroupShape shape = ShapeOf(Group::kExpertShard, layout, gpus_per_node);
   const bool inside =
       shape.ranks_per_node % layout.expert_sharding_parallel == 0 && gpus_per_node % layout.tensor_parallel == 0;
-  if (shape.size > shape.ranks_per_node && inside) {  // ONCE_PER_NODE may be.
+  if (shape.size > shape.ranks_per_node && inside) {  // ONCE_PER_NODE is allowed.
     for (const Team team : {Team::kNode, Team::kPlace}) {
       add(Collective::kAllToAll, Group::kExpertShard, AllToAllAlgorithm::kDirect, team);
     }

@@ -289,13 +289,12 @@ double NominalS(const CostKey& key, double size, const Cluster& cluster) {
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
   NeedList list(cluster);
   for (const Workload& one : resolved) {
-    const Workload workload = WithExpectedSlots(one);
-    AddCandidates(workload, cluster, list);
-    const RuleNeeds ask(workload, cluster, list);
-    AddParm(workload, ask);
-    AddMonta(workload, ask);
-    AddSchemoe(workload, ask);
-    AddGradients(workload, cluster, list);
+    AddCandidates(WithExpectedSlots(one), cluster, list);
+    const RuleNeeds ask(one, cluster, list);  // Rules take f = 1 where nothing is dropped.
+    AddParm(one, ask);
+    AddMonta(one, ask);
+    AddSchemoe(one, ask);
+    AddGradients(one, cluster, list);
   }
   return list.Needs();
 }

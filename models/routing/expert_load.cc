@@ -23,24 +23,28 @@ std::vector<double> Normalised(std::vector<double> weights) {
 
 double Sum(std::span<const double> values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-// How many pairs the busiest expert is expected to get of any source batch. The j busiest experts have at least the mean
-// and the spread of the j-th, so the most of them is at least that of as many alike; the largest such floor is given.
+// What the most of so many experts alike is expected to have of a source batch, each of whose tokens chooses one of
+// them with the probability mean / tokens.
+double MostOf(double experts, double mean, double tokens) {
+  mean = std::min(mean, tokens);
+  return std::min(tokens, mean + ExpectedLargestNormal(experts) * std::sqrt(mean * (1 - mean / tokens)));
+}
+
+// How many pairs the busiest expert is expected to get of any source batch. The j busiest experts have at least the
+// mean of the j-th, so that the most of them is at least that of as many alike; the largest such floor of some j is
+// given.
 double ExpectedBusiest(const Workload& workload) {
   const Layout& layout = workload.layout;
-  const double tokens = SizesOf(workload.layer, layout).tokens;
-  const int batches = std::max(1, layout.data_parallel) * layout.context_parallel;
+  const double tokens = SizesOf(workload.layer, layout).tokens, experts = workload.layer.experts;
+  const double batches = static_cast<double>(std::max(1, layout.data_parallel)) * layout.context_parallel;
+  if (IsEven(workload)) return MostOf(batches * experts, workload.layer.top_k * tokens / experts, tokens);
   std::vector<double> pairs = ExpertPairs(workload);
   std::ranges::sort(pairs, std::greater<>());
-  const double most_deviations = ExpectedLargestNormal(batches * workload.layer.experts);
   double busiest = 0;
-  for (size_t expert = 0; expert < pairs.size(); ++expert) {
-    const double mean = std::min(pairs[expert], tokens), deviation = std::sqrt(mean * (1 - mean / tokens));
-    if (expert + 1 < pairs.size() && pairs[expert + 1] == pairs[expert]) continue;  // More of them alike.
-    if (mean + most_deviations * std::sqrt(mean) <= busiest) break;
-    const int alike = batches * static_cast<int>(expert + 1);
-    busiest = std::max(busiest, mean + ExpectedLargestNormal(alike) * deviation);
+  for (size_t first = 1;; first = std::min(2 * first, pairs.size())) {
+    busiest = std::max(busiest, MostOf(batches * static_cast<double>(first), pairs[first - 1], tokens));
+    if (first == pairs.size()) return busiest;
   }
-  return std::min(busiest, tokens);
 }
 
 }  // namespace
@@ -86,21 +90,18 @@ int RoundedSlots(int needed) {
   return (needed + step - 1) / step * step;
 }
 
-Workload WithMeanSlots(Workload workload) {
-  if (!IsDropless(workload.layer)) return workload;
-  workload.layer.counted_slots = 0;
-  const double even = SizesOf(workload.layer, workload.layout).capacity;
-  const double slots = std::max(1.0, std::ceil(FactorThatDropsNothing(workload) * even - 1e-9));
-  workload.layer = WithSlots(workload.layer, workload.layout, static_cast<int>(slots));
-  return workload;
-}
-
 Workload WithExpectedSlots(Workload workload) {
   if (!IsDropless(workload.layer)) return workload;
   workload.layer.counted_slots = 0;
   const double tokens = SizesOf(workload.layer, workload.layout).tokens;
+  double limit = tokens;  // A token chooses an expert once.
+  if (workload.layer.receive_factor > 0) {
+    limit = std::min(
+        limit,
+        std::ceil(workload.layer.receive_factor * workload.layer.top_k * tokens / workload.layer.experts - 1e-9));
+  }
   const double needed = std::max(1.0, std::ceil(ExpectedBusiest(workload) - 1e-9));
-  const double slots = std::min<double>(RoundedSlots(static_cast<int>(needed)), std::max(1.0, tokens));
+  const double slots = std::min<double>(RoundedSlots(static_cast<int>(needed)), std::max(1.0, limit));
   workload.layer = WithSlots(workload.layer, workload.layout, static_cast<int>(slots));
   return workload;
 }

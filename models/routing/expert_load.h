@@ -2,9 +2,9 @@
 // slices exchange.
 //
 // All are expected counts of one source batch, taken real: routing says how many pairs each expert gets on average, and
-// every batch and every slice of one is taken to be like the average. Slots are those of design.md §5: T for each
-// expert and source batch; pairs beyond them are dropped. A token goes to an expert once, so no expert gets more than
-// B·L pairs, whatever share it was said to have. Requires resolved workloads; pure.
+// every batch and every slice of one is taken to be like the average, but for WithExpectedSlots. Slots are those of
+// design.md §5: T for each expert and source batch; pairs beyond them are dropped. A token goes to an expert once, so
+// no expert gets more than B·L pairs, whatever share it was said to have. Requires resolved workloads; pure.
 #pragma once
 
 #include <span>
@@ -31,13 +31,11 @@ double SlotsOfExpert(const Workload& workload);
 double FactorThatDropsNothing(const Workload& workload);
 
 // Gives a resolved workload as it is priced: a dropless layer has as many slots as moeplan's executor is expected to
-// give every expert, those of the expert that most pairs of any source batch choose. Tokens choose independently, so
-// that some expert of some batch has more than its mean: of expert e, n = k·B·L·share(e) and a variance of n·(1 −
-// n/(B·L)), taken for normal. Any other layer is as it was.
+// give every expert, those of the expert that most pairs of any source batch choose, and no more than receive_factor
+// allows. Tokens choose independently, so that some expert of some batch has more than its mean: of expert e,
+// n = k·B·L·share(e), with a variance of n·(1 − n/(B·L)), taken for normal, which is too little where n is a few. Any
+// other layer is as it was.
 Workload WithExpectedSlots(Workload workload);
-
-// The same for frameworks that pad no rows: every batch is like the average.
-Workload WithMeanSlots(Workload workload);
 
 // How many slots the executor of a dropless layer gives experts of which the busiest needs so many: a sixteenth more at
 // most, so that few different numbers come up. Requires at least 1.

@@ -30,27 +30,39 @@ double ChanceOf(double even_chance, double share, int nodes) {
   return 1 - std::pow(1 - even_chance, std::min(share * nodes, static_cast<double>(nodes)));
 }
 
-// The slice that keeps most pairs is the first, where routing is uneven; otherwise all are alike.
+// The rows and pairs of a slice for a node that has this share of all pairs, of which it keeps some.
+NodePart PartOf(const Workload& workload, int nodes, double share, double pairs, double kept) {
+  const Layer& layer = workload.layer;
+  const double tokens = SizesOf(layer, workload.layout).tokens / workload.layout.tensor_parallel;
+  const double even_chance = ExpectedPlaces(EvenRoutingOf(layer), nodes) / nodes;
+  const double rows = tokens * ChanceOf(even_chance, share, nodes);
+  // Tokens keep all their pairs or none, as they come; only where the first choices of all go first are others dropped.
+  const bool by_priority = layer.gate == GateKind::kBatchPrioritized;
+  const double kept_share = pairs > 0 ? kept / pairs : 0;
+  return {.rows = by_priority ? std::min(rows, kept) : rows * kept_share, .pairs = kept};
+}
+
+// The slice that keeps most pairs is the first, where routing is uneven; otherwise all slices and nodes are alike.
 std::vector<NodePart> PartsWhereTokensChoose(const Workload& workload, int nodes) {
   const Layer& layer = workload.layer;
   const int slices = workload.layout.tensor_parallel;
   const double tokens = SizesOf(layer, workload.layout).tokens, slots = SlotsOfExpert(workload);
-  std::vector<double> pairs = ExpertPairs(workload), kept = FilledSlots(workload);
+  if (IsEven(workload)) {
+    const double experts = static_cast<double>(layer.experts) / nodes / slices;  // Of a slice.
+    const double pairs = layer.top_k * tokens / layer.experts;
+    const NodePart part = PartOf(workload, nodes, 1.0 / nodes, experts * pairs, experts * std::min(pairs, slots));
+    return std::vector<NodePart>(nodes, part);
+  }
+  std::vector<double> pairs = ExpertPairs(workload), kept(pairs.size());
   for (size_t expert = 0; expert < pairs.size(); ++expert) {
     pairs[expert] = std::min(pairs[expert], tokens) / slices;
-    kept[expert] = IsEven(workload) ? kept[expert] / slices : std::min(slots, pairs[expert]);
+    kept[expert] = std::min(slots, pairs[expert]);
   }
   const std::vector<double> shares = RankLoads(ExpertShares(workload), nodes);
   const std::vector<double> pairs_of = RankLoads(pairs, nodes), kept_of = RankLoads(kept, nodes);
-  const double even_chance = ExpectedPlaces(EvenRoutingOf(layer), nodes) / nodes;
-  std::vector<NodePart> parts(nodes);
+  std::vector<NodePart> parts;
   for (int node = 0; node < nodes; ++node) {
-    const double rows = tokens / slices * ChanceOf(even_chance, shares[node], nodes);
-    // Tokens keep all their pairs or none, as they come; only where the first choices of all go first are others
-    // dropped.
-    const bool by_priority = layer.gate == GateKind::kBatchPrioritized;
-    const double kept_share = pairs_of[node] > 0 ? kept_of[node] / pairs_of[node] : 0;
-    parts[node] = {.rows = by_priority ? std::min(rows, kept_of[node]) : rows * kept_share, .pairs = kept_of[node]};
+    parts.push_back(PartOf(workload, nodes, shares[node], pairs_of[node], kept_of[node]));
   }
   return parts;
 }

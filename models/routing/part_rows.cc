@@ -21,7 +21,7 @@ double ExpectedKept(double mean, double deviation, double limit) {
 
 }  // namespace
 
-double ExpectedLargestNormal(int values) {
+double ExpectedLargestNormal(double values) {
   MOEPLAN_CHECK(values >= 1);
   if (values == 1) return 0;
   // E max = ∫ over x > 0 of (1 − Φ(x)^n) − (Φ(−x)^n); beyond 10 both are nothing.

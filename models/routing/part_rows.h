@@ -39,6 +39,6 @@ class PartRows {
 };
 
 // The expected largest of so many independent standard normal values; 0 of one. Requires at least one.
-double ExpectedLargestNormal(int values);
+double ExpectedLargestNormal(double values);
 
 }  // namespace moeplan

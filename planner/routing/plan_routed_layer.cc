@@ -31,7 +31,9 @@ double RankRatio(const Workload& workload) {
 
 void RaiseCapacity(const Workload& workload, Remedies& remedies) {
   remedies.capacity = workload;
-  remedies.capacity.layer.capacity_factor = FactorThatDropsNothing(workload);
+  remedies.capacity.layer.capacity_factor = IsDropless(workload.layer)
+                                                ? CapacityFactorOf(WithExpectedSlots(workload).layer, workload.layout)
+                                                : FactorThatDropsNothing(workload);
   remedies.capacity.layer.receive_factor = 0;
   remedies.report.capacity = {.capacity_factor = remedies.capacity.layer.capacity_factor,
                               .slots = SizesOf(remedies.capacity.layer, workload.layout).slots,

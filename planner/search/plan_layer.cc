@@ -234,7 +234,7 @@ StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile&
   RETURN_IF_ERROR(CheckBudget(budget));
   PlanAnswer answer;
   ASSIGN_OR_RETURN(const Workload asked, ResolveWorkload(workload, profile.cluster));
-  answer.workload = options.for_rows ? WithMeanSlots(asked) : WithExpectedSlots(asked);
+  answer.workload = WithExpectedSlots(asked);
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
   std::optional<Profile> filled;

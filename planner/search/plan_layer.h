@@ -42,8 +42,7 @@ struct PlanOptions {
   bool rules = true;            // Whether the papers' rules are asked, too.
   bool baselines_only = false;  // Of the families only IsBaseline's, the fastest first.
   // For a ranking of layouts, whose rows say a family and a number of pieces: only equal pieces are tried, a power of
-  // two of them; the answer has the best plan and each that needs less memory than all before it, unexplained. No rows
-  // of dropless layers are padded (WithMeanSlots), as frameworks pad none.
+  // two of them; the answer has the best plan and each that needs less memory than all before it, unexplained.
   bool for_rows = false;
   std::optional<Family> family;  // With for_rows: this one alone; absent: all.
   int pieces = 0;                // With a family: exactly so many, a power of two or not; 0: any.

@@ -30,7 +30,7 @@ std::string ClusterSlowedBy(double nic, double products = 1) {
                 0.7 / products, R"(, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10, "launchS": 6e-6},
     "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10, "latencyS": 5e-6},
     "nic": {"perNode": 1, "bytesPerS": )",
-                5e9 / nic, R"(, "latencyS": 4e-6}})");
+                7e9 / nic, R"(, "latencyS": 4e-6}})");
 }
 
 constexpr char kWorkload[] = R"({"name": "job",

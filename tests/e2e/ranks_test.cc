@@ -139,7 +139,7 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   const Outcome skewed_run =
       RunMoeplan({"run", "--plan", folder.Write("skewed_plan.json", skewed_plan.out), "--local", "4", "--json"});
   ASSERT_EQ(skewed_run.exit_code, 0) << skewed_run.err;
-  constexpr double kPairs = 2 * 64 * 2;  // Of two source batches.
+  constexpr double kPairs = 2 * 64 * 2;  // Two source batches of 64 tokens have two choices each.
   EXPECT_NEAR(Json::parse(skewed_run.out).at("droppedTokens").get<double>(),
               kPairs * Json::parse(skewed_plan.out).at("routing").at("droppedShare").get<double>(), 15)
       << "tokens are routed as the workload says; evenly routed ones drop " << *dropped.begin();

@@ -38,7 +38,7 @@ Workload WorkloadOf(int experts, int top_k, const ExpertRouting& routing, const 
   return *resolved;
 }
 
-// By expert, how many of a batch's tokens choose it. Of a batch that is stored in BF16, as layers have it.
+// Counts by expert how many tokens of a batch choose it. The batch is stored in BF16, as layers have it.
 std::vector<double> Chosen(const Workload& workload, uint64_t seed) {
   const Layer& layer = workload.layer;
   LayerWeights weights = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
@@ -54,7 +54,7 @@ std::vector<double> Chosen(const Workload& workload, uint64_t seed) {
     std::set<int> groups;
     for (int i = 0; i < layer.top_k; ++i) {
       groups.insert(first[i] / (layer.experts / layer.router.expert_groups));
-      // Chosen as it was drawn: a logit above 0.
+      // Its logit says that it was drawn.
       EXPECT_GT(input[static_cast<size_t>(token) * layer.model_dim + first[i]], 0);
     }
     EXPECT_LE(static_cast<int>(groups.size()), layer.router.groups_per_token);
@@ -62,7 +62,7 @@ std::vector<double> Chosen(const Workload& workload, uint64_t seed) {
   return chosen;
 }
 
-// Within four and a half standard deviations of as many independent tokens.
+// Expects a count of independent tokens within four and a half standard deviations.
 void ExpectNear(double found, double expected) {
   const double probability = expected / kTokens;
   EXPECT_NEAR(found, expected, 4.5 * std::sqrt(kTokens * probability * (1 - probability)) + 1e-6);
@@ -78,7 +78,7 @@ TEST(RoutedBatchTest, EveryExpertIsChosenAsOftenAsPricesCount) {
       const std::vector<double> expected = ExpertPairs(workload);
       ASSERT_DOUBLE_EQ(std::accumulate(expected.begin(), expected.end(), 0.0), top_k * kTokens);
       EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), 0.0), top_k * kTokens);
-      // What an expert's share has beyond 1/k goes to the others.
+      // The part of an expert's share that is beyond 1/k goes to the others.
       const bool as_priced = std::ranges::max(expected) <= kTokens;
       for (size_t expert = 0; expert < chosen.size(); ++expert) {
         if (as_priced) ExpectNear(chosen[expert], expected[expert]);

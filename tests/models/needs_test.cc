@@ -65,11 +65,19 @@ const Need* FindNeed(const std::vector<Need>& needs, const CostKey& key, double 
   return found == needs.end() ? nullptr : &*found;
 }
 
+TEST(NeedsTest, RulesOfDroplessLayersAskAsIfEveryBatchWereAverage) {
+  Workload dropless = Resolved();
+  dropless.layer.capacity_factor = 0;
+  const std::set<double> sizes = SizesAsked(NeedsOf({dropless}, kTwoNodesOfTwo), AllToAllOverEp());
+  EXPECT_THAT(sizes, Contains(32768)) << "Parm's y with f = 1";
+  EXPECT_GT(*sizes.rbegin(), 32768) << "BASELINE gathers two blocks of as many slots as the busiest expert needs";
+}
+
 TEST(NeedsTest, AskEverySizeOfRulesAndCandidates) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   // All-to-all over EP. Rules: MoNTA I = 8192, I/(N·t) = 4096, 2048, 1024; Parm y = 2·16384 = 32768. Candidates:
-  // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024. Between the ranks
-  // of a place, a group of that shape, a row of each token to 5/3 nodes: 8192 · 5/6.
+  // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024. Ranks of a
+  // place are a group of that shape, too, and exchange a row of each token for 5/3 nodes: 8192 · 5/6.
   EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()),
               ElementsAre(1024, 2048, 4096, DoubleNear(8192 * 5.0 / 6, 1e-6), 8192, 16384, 32768));
   // SAA on y/N_MP = 16384, for the rule and the candidates in up to 8 partitions.

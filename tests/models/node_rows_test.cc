@@ -168,7 +168,8 @@ TEST(NodeRowsTest, AnAlmostEvenRouterSendsWhatAnEvenOneDoes) {
   workload.layer.router.groups_per_token = 1;
   const NodeRows even = BusiestNodeRows(Resolved(workload), kNodes);
   EXPECT_DOUBLE_EQ(even.sent, kTokens) << "a group of experts is on one node";
-  ExpectCounted(Resolved(workload), 0.06);  // All pairs of a token go to one node, so the busiest has more than its mean.
+  // All pairs of a token go to one node, so the busiest has more than its mean.
+  ExpectCounted(Resolved(workload), 0.06);
   workload.routing = ExpertRouting{.tokens_per_expert = {}, .skew = 1e-6};
   EXPECT_NEAR(BusiestNodeRows(Resolved(workload), kNodes).sent, even.sent, 1e-3 * even.sent);
 }

@@ -38,7 +38,7 @@ Profile ProfileOfLinks(double across, double inside, double gathers = 1e-9) {
   return profile;
 }
 
-// As frameworks run it: other schedules would send less.
+// Layers run as frameworks run them, since other schedules would send less.
 LayoutRequest RequestWith(Dispatcher dispatcher, Transport transport = Transport::kNccl) {
   LayoutRequest request = SmallRequest();
   request.as_frameworks = true;

@@ -290,7 +290,7 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
     dropless.layer.receive_factor = 3;
     const Workload counted = WithExpectedSlots(Resolved(dropless, SlowGatherProfile().cluster));
     sized.layer.capacity_factor = CapacityFactorOf(counted.layer, counted.layout);
-    EXPECT_GE(sized.layer.capacity_factor, factor);
+    EXPECT_GE(sized.layer.capacity_factor, factor < 4 ? 1.02 * factor : factor) << "batches stray from the mean";
     EXPECT_LT(sized.layer.capacity_factor, 1.4 * factor);
     const PlanAnswer answer = Answer(dropless), expected = Answer(sized);
     EXPECT_EQ(answer.candidates, expected.candidates);

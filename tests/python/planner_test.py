@@ -172,11 +172,11 @@ def test_a_run_is_reported_once_however_often_it_is_sent(serve, workload):
         assert len(server.call("ListRuns", {})["runs"]) >= 1
 
 
-def slower_gathers(factor):
-    """The example profile with gathers that take longer."""
+def slower_nodes(factor):
+    """The example profile with all-to-alls inside nodes that take longer."""
     profile = example("profile-8x8.json")
     for entry in profile["collectives"]:
-        if entry["collective"] in ("ALL_GATHER", "REDUCE_SCATTER"):
+        if entry["collective"] == "ALL_TO_ALL" and entry["groupSize"] == entry["ranksPerNode"]:
             entry["efficiency"]["peakBytesPerS"] /= factor
     return profile
 
@@ -186,7 +186,7 @@ def test_a_watch_tells_a_better_plan_when_the_profile_changes(serve, workload):
     with moeplan.Planner(server.address) as planner:
         held = planner.plan(workload)
         with planner.watch(held, min_gain=0.01) as watch:
-            timer = threading.Timer(0.3, server.put_profile, [slower_gathers(8)])
+            timer = threading.Timer(0.3, server.put_profile, [slower_nodes(8)])
             timer.start()
             better = first(watch)
             timer.join()
@@ -208,7 +208,7 @@ def test_a_watch_outlives_its_planner(serve, workload):
         server.stop()
         time.sleep(0.3)
         again = serve(profile=False, grpc=server.address)
-        again.put_profile(slower_gathers(8))
+        again.put_profile(slower_nodes(8))
         thread.join(4)  # gRPC itself would try the lost connection later.
         assert found and found[0].response["profileVersion"] == 2
         # The next connection begins with what was told, which is not told again.
