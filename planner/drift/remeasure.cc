@@ -40,15 +40,15 @@ std::vector<double> Thinned(const std::vector<double>& sizes) {
   return thinned;
 }
 
-// Where a line has no points, small, middling and large sizes.
+// The points of a curve, even if it has one alone: elsewhere it was never measured. A line has none, and is measured at
+// small, middling and large sizes.
 std::vector<double> SizesToMeasure(const CostKey& key, const CostModel& model, const Cluster& cluster) {
   std::vector<double> sizes = PointsOf(model.curve);
-  if (sizes.size() >= 2) return Thinned(sizes);
+  if (!sizes.empty()) return Thinned(sizes);
   const SizeRange usual = PlannedSizes(key, cluster);
   const double low = model.size_low > 0 ? model.size_low : usual.low;
   const double high =
       std::isfinite(model.size_high) && model.size_high > low ? model.size_high : std::max(low, usual.high);
-  sizes.clear();
   constexpr int kSizes = 5;
   for (int i = 0; i < kSizes; ++i) {
     const double size = std::round(low * std::pow(high / low, i / (kSizes - 1.0)));

@@ -274,7 +274,7 @@ TEST_F(DriftTest, WhatMeasuringDoesNotConfirmIsKnownFromThenOn) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   EXPECT_EQ(NewestDrift().state(), v1::Drift::UNCONFIRMED) << NewestDrift().ShortDebugString();
-  EXPECT_FALSE(Report(*plan, slowed, 100));
+  EXPECT_FALSE(Report(*plan, slowed, 100)) << server.ErrorsSoFar();
   EXPECT_EQ(NewestDrift().calibration(), 2);
   // Nor is its end.
   EXPECT_FALSE(Report(*plan, RunOn(fast_, *plan), 50));

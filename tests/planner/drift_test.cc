@@ -223,6 +223,16 @@ TEST_F(DriftTest, OfALineWithoutPointsItsUnitsUsualSizesAreMeasured) {
   EXPECT_EQ(ends(), std::pair(1024.0, 67108864.0));
 }
 
+TEST_F(DriftTest, ACurveOfOnePointIsMeasuredAgainThereAlone) {
+  Profile profile = profile_;
+  profile.kernels.resize(1);
+  profile.kernels[0].key = KeyOf(Kernel::kGate, workload_.layer, workload_.layout);
+  profile.kernels[0].model = MakeCostModel(LogLog{{{49152, 2.4e-5}}});
+  const std::vector<Sample> operations = OperationsOf(profile, profile.kernels[0].key, workload_, 10000);
+  ASSERT_EQ(operations.size(), 1U);
+  EXPECT_EQ(operations[0].size, 49152);
+}
+
 TEST_F(DriftTest, WhatMovedIsFittedAnewAndTheRestStays) {
   const auto slow = [](const CostKey& key) { return ResourceOf(key) == Resource::kInterNode ? 1.5 : 1.02; };
   std::vector<Sample> samples = Measured(profile_, Again(Resource::kInterNode), slow);

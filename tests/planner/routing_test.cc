@@ -287,7 +287,7 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
         std::pair(std::vector<double>{1, 0, 0, 0, 0, 0, 0, 0}, 4.0)}) {
     Workload dropless = RoutedWorkload(routed), sized = dropless;
     dropless.layer.capacity_factor = 0;
-    dropless.layer.receive_factor = 3;
+    dropless.layer.receive_factor = 4;
     const Workload counted = WithExpectedSlots(Resolved(dropless, SlowGatherProfile().cluster));
     sized.layer.capacity_factor = CapacityFactorOf(counted.layer, counted.layout);
     EXPECT_GE(sized.layer.capacity_factor, factor < 4 ? 1.02 * factor : factor) << "batches stray from the mean";
@@ -295,7 +295,7 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
     const PlanAnswer answer = Answer(dropless), expected = Answer(sized);
     EXPECT_EQ(answer.candidates, expected.candidates);
     EXPECT_EQ(answer.workload.layer.capacity_factor, 0);
-    EXPECT_EQ(answer.workload.layer.receive_factor, 3);
+    EXPECT_EQ(answer.workload.layer.receive_factor, 4);
     EXPECT_THAT(answer.warnings, ::testing::Contains(HasSubstr(
                                      StrCat("take f = 1, candidates f = ", ThreeDigits(sized.layer.capacity_factor)))));
     EXPECT_THAT(expected.warnings, ::testing::Not(::testing::Contains(HasSubstr("dropless"))));
