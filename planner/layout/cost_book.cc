@@ -440,10 +440,18 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout, const Dispa
   for (const CollectiveModel& entry : profile_.collectives) {
     if (shapes.contains(entry.key.group)) profile.collectives.push_back(entry);
   }
+  // Relays alone exchange this way. Where nobody measured it, their schedule is left out rather than guessed.
+  const auto of_relays = [&](const CollectiveKey& key) {
+    const bool exchanges = key.collective == Collective::kAllToAll;
+    const Group one = exchanges ? Group::kExpert : Group::kTensor;
+    const Group other = exchanges ? Group::kExpertShard : Group::kShard;
+    return key.group != ShapeOf(one, layout, profile_.cluster.gpus_per_node) &&
+           key.group != ShapeOf(other, layout, profile_.cluster.gpus_per_node);
+  };
   for (const CollectiveKey& key : LayerCollectives(layer, layout, profile_.cluster.gpus_per_node)) {
     if (moeplan::Find(profile, key) != nullptr) continue;
     const Entry& entry = Find(key);
-    if (!entry.model) continue;
+    if (!entry.model || (of_relays(key) && !entry.stand_in.empty())) continue;
     profile.collectives.push_back({key, *entry.model});
     if (entry.stand_in.empty()) continue;
     notes_.remarks.insert(entry.stand_in);

@@ -74,7 +74,7 @@ TEST(ExtensionTest, ThePlannerChoosesAmongMeasuredExtensionsAndTheRanksRunThem) 
   if (calibrated.exit_code == 3 && calibrated.err.find("needs root") != std::string::npos)
     GTEST_SKIP() << calibrated.err;
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
-  const Json profile = Json::parse(calibrated.out);
+  Json profile = Json::parse(calibrated.out);
   std::set<std::string> measured;
   for (const Json& entry : profile.at("collectives")) measured.insert(entry.at("algorithm"));
   for (const Json& entry : profile.at("kernels")) measured.insert(entry.at("kernel"));
@@ -87,6 +87,12 @@ TEST(ExtensionTest, ThePlannerChoosesAmongMeasuredExtensionsAndTheRanksRunThem) 
   const Json best = Json::parse(planned.out).at("best");
   EXPECT_EQ(best.at("dispatchCodec"), "FP4") << best;
   EXPECT_EQ(best.at("combineCodec"), "FP4") << best;
+  // Relays cross as seldom; the profile is left without what they exchange.
+  Json& collectives = profile.at("collectives");
+  for (size_t i = collectives.size(); i-- > 0;) {
+    const Json& entry = collectives.at(i);
+    if (entry.at("collective") == "ALL_GATHER" && entry.at("ranksPerNode") < entry.at("groupSize")) collectives.erase(i);
+  }
   const std::string profile_file = folder.Write("profile.json", profile.dump());
   const Json exact = Best(profile_file, exact_file);
   EXPECT_EQ(exact.at("schedule"), "SHARD_GATHER") << exact;
@@ -106,7 +112,7 @@ TEST(ExtensionTest, ThePlannerChoosesAmongMeasuredExtensionsAndTheRanksRunThem) 
 
   // The plan runs, and computes the layer.
   const std::string plan =
-      folder.Write("plan.json", RunExtended({"plan", "--db", db, "--workload", exact_file, "--json"}).out);
+      folder.Write("plan.json", RunExtended({"plan", "--profile", profile_file, "--workload", exact_file, "--json"}).out);
   const Outcome ran = RunExtended({"run", "--plan", plan, "--emulated", cluster, "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(Json::parse(ran.out).at("schedule"), "SHARD_GATHER");
