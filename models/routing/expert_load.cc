@@ -23,7 +23,7 @@ std::vector<double> Normalised(std::vector<double> weights) {
 
 double Sum(std::span<const double> values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-// What the most of so many experts alike is expected to have of a source batch, each of whose tokens chooses one of
+// Gives the most pairs that any of so many experts is expected to have, if each token of a source batch chooses each of
 // them with the probability mean / tokens.
 double MostOf(double experts, double mean, double tokens) {
   mean = std::min(mean, tokens);
