@@ -19,7 +19,8 @@ bool ChoosesByScores(GateKind gate) {
   return gate == GateKind::kTopK || gate == GateKind::kSwitch || gate == GateKind::kBatchPrioritized;
 }
 
-// Gives the probability of each to be among `count`: in proportion to its weight, but at most 1. They add up to `count`.
+// Gives the probability of each to be among `count`, in proportion to its weight, but at most 1. They add up to
+// `count`.
 std::vector<double> Probabilities(const std::vector<double>& weights, int count) {
   std::vector<double> probabilities(weights.size(), 0);
   std::vector<bool> certain(weights.size(), false);

@@ -91,7 +91,8 @@ TEST(ExtensionTest, ThePlannerChoosesAmongMeasuredExtensionsAndTheRanksRunThem) 
   Json& collectives = profile.at("collectives");
   for (size_t i = collectives.size(); i-- > 0;) {
     const Json& entry = collectives.at(i);
-    if (entry.at("collective") == "ALL_GATHER" && entry.at("ranksPerNode") < entry.at("groupSize")) collectives.erase(i);
+    if (entry.at("collective") == "ALL_GATHER" && entry.at("ranksPerNode") < entry.at("groupSize"))
+      collectives.erase(i);
   }
   const std::string profile_file = folder.Write("profile.json", profile.dump());
   const Json exact = Best(profile_file, exact_file);
@@ -111,8 +112,8 @@ TEST(ExtensionTest, ThePlannerChoosesAmongMeasuredExtensionsAndTheRanksRunThem) 
   EXPECT_NE(Best(folder.Write("slow.json", slow.dump()), lossy_file).at("dispatchCodec"), "FP4");
 
   // The plan runs, and computes the layer.
-  const std::string plan =
-      folder.Write("plan.json", RunExtended({"plan", "--profile", profile_file, "--workload", exact_file, "--json"}).out);
+  const std::string plan = folder.Write(
+      "plan.json", RunExtended({"plan", "--profile", profile_file, "--workload", exact_file, "--json"}).out);
   const Outcome ran = RunExtended({"run", "--plan", plan, "--emulated", cluster, "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(Json::parse(ran.out).at("schedule"), "SHARD_GATHER");
