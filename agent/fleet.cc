@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "models/cost/plausible.h"
+#include "models/seconds_from_now.h"
 #include "models/text.h"
 
 namespace moeplan::agent {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-Clock::time_point In(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 constexpr double kSettleS = 1;  // The last rank notices a failure so much later than the first.
 // Wants `rank` alone.
@@ -86,7 +83,7 @@ void Fleet::LearnCluster(std::span<const v1::RankReply> started) {
 }
 
 Status Fleet::Restart() {
-  const Clock::time_point deadline = In(options_.start_timeout_s);
+  const Clock::time_point deadline = SecondsFromNow(options_.start_timeout_s);
   Status lost;
   for (int rank = 0; rank < ranks(); ++rank) {
     const Status owed = DropAnswers(rank, deadline);
@@ -136,14 +133,14 @@ StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(std::span<const v1::RankCom
   if (const auto unsent = Send(commands)) return RootCause(unsent->rank, unsent->why, std::vector<bool>(ranks(), true));
   std::vector<v1::RankReply> replies(ranks());
   std::vector<bool> missing(ranks(), true);
-  Clock::time_point deadline = In(patience.first_s);
+  Clock::time_point deadline = SecondsFromNow(patience.first_s);
   bool settling = false;
   for (int count = ranks(); count > 0;) {
     const std::vector<int> ready = ranks_->Await(missing, deadline);
     if (ready.empty()) {
       // One late rank may hold up the others, which are about to say so.
       if (!std::exchange(settling, true)) {
-        deadline = In(kSettleS);
+        deadline = SecondsFromNow(kSettleS);
         continue;
       }
       const std::string late = count == ranks()
@@ -158,7 +155,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(std::span<const v1::RankCom
         answered.flip();
         return RootCause(rank, reply.status(), std::move(answered)).Within(what);
       }
-      if (count == ranks()) deadline = std::min(deadline, In(patience.others_s));
+      if (count == ranks()) deadline = std::min(deadline, SecondsFromNow(patience.others_s));
       replies[rank] = *std::move(reply);
       missing[rank] = false;
       --count;
@@ -204,7 +201,7 @@ Status Fleet::RootCause(int rank, const Status& first, std::vector<bool> answere
   std::vector<bool> silent = std::move(answered);
   silent.flip();
   silent[rank] = false;
-  for (const Clock::time_point until = In(kSettleS); Clock::now() < until;) {
+  for (const Clock::time_point until = SecondsFromNow(kSettleS); Clock::now() < until;) {
     for (int other = 0; other < ranks(); ++other) {
       if (const std::string end = ranks_->EndOf(other); !end.empty()) {
         const std::string seen = other == rank ? "" : StrCat(" (rank ", rank, ": ", first.message(), ")");

@@ -19,6 +19,7 @@
 #include "executor/launch/frames.h"
 #include "executor/owned_fd.h"
 #include "models/check.h"
+#include "models/seconds_from_now.h"
 #include "models/text.h"
 
 namespace moeplan::agent {
@@ -27,11 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostInbox = 4096;
-constexpr std::chrono::seconds kWholeAnswer{5};  // The whole answer follows its first byte within this time.
-
-Clock::time_point In(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 // Tells whether the planner will never take this agent, however often it connects.
 bool IsFinal(const Status& why) {
@@ -135,7 +131,7 @@ class NodeAgent {
                                         .ended = [this](const Status& why) { (void)inbox_.Add(why); }});
     if (!connection.ok()) return Disconnected(connection.status());
     connection_ = *std::move(connection);
-    next_beat_ = In(kFirstWelcomeS);
+    next_beat_ = SecondsFromNow(kFirstWelcomeS);
     silent_until_ = next_beat_;
     welcomed_ = false;
     return OkStatus();
@@ -147,7 +143,7 @@ class NodeAgent {
     EndSession();
     if (IsFinal(why)) return why;
     pause_s_ = std::clamp(2 * pause_s_, options_.first_pause_s, options_.longest_pause_s);
-    next_try_ = In(pause_s_ * std::uniform_real_distribution<double>(0.5, 1)(random_));
+    next_try_ = SecondsFromNow(pause_s_ * std::uniform_real_distribution<double>(0.5, 1)(random_));
     if (std::exchange(said_, why.message()) != why.message()) {
       options_.log(StrCat(why.message(), "; trying again until it goes well"));
     }
@@ -163,7 +159,7 @@ class NodeAgent {
   }
 
   void Obey(const v1::AttachResponse& message) {
-    silent_until_ = In(lost_after_s_);
+    silent_until_ = SecondsFromNow(lost_after_s_);
     switch (message.what_case()) {
       case v1::AttachResponse::kWelcome: return Welcomed(message.welcome());
       case v1::AttachResponse::kStartRanks: return StartSession(message.start_ranks().session());
@@ -181,7 +177,7 @@ class NodeAgent {
   void Welcomed(const v1::AttachResponse::Welcome& welcome) {
     beat_s_ = welcome.heartbeat_s();
     lost_after_s_ = welcome.lost_after_s();
-    silent_until_ = In(lost_after_s_);
+    silent_until_ = SecondsFromNow(lost_after_s_);
     next_beat_ = Clock::now();
     welcomed_ = true;
     pause_s_ = 0;
@@ -193,7 +189,7 @@ class NodeAgent {
     if (connection_ == nullptr || Clock::now() < next_beat_) return;
     if (Clock::now() >= silent_until_) {
       connection_->End();  // That it has ended is told by the inbox.
-      next_beat_ = In(kFirstWelcomeS);
+      next_beat_ = SecondsFromNow(kFirstWelcomeS);
       return;
     }
     if (welcomed_) {
@@ -203,7 +199,7 @@ class NodeAgent {
       message.mutable_heartbeat()->set_steady_s(seconds(Clock::now()));
       (void)connection_->Send(std::move(message));
     }
-    next_beat_ = In(beat_s_);
+    next_beat_ = SecondsFromNow(beat_s_);
   }
 
   void StartSession(int session) {
@@ -248,7 +244,7 @@ class NodeAgent {
   Status ReadAnswer(int rank) {
     HeldRank& held = held_[rank];
     if (held.lost) return OkStatus();
-    const StatusOr<std::string> frame = executor::ReadFrame(ranks_->ReadFd(rank), Clock::now() + kWholeAnswer);
+    const StatusOr<std::string> frame = executor::ReadFrame(ranks_->ReadFd(rank), Clock::now() + executor::kWholeFrame);
     if (!frame.ok()) return Lost(rank, frame.status());
     held.owed = std::max(0, held.owed - 1);
     if (held.dropped > 0) {

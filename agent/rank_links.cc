@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kWholeAnswer{5};  // The whole answer follows its first byte within this time.
-
 class LaunchLinks final : public RankLinks {
  public:
   explicit LaunchLinks(std::unique_ptr<executor::Launch> launch)
@@ -60,7 +58,8 @@ class LaunchLinks final : public RankLinks {
   }
 
   StatusOr<v1::RankReply> Receive(int rank) override {
-    ASSIGN_OR_RETURN(const std::string frame, executor::ReadFrame(launch_->ReadFd(rank), Clock::now() + kWholeAnswer));
+    ASSIGN_OR_RETURN(const std::string frame,
+                     executor::ReadFrame(launch_->ReadFd(rank), Clock::now() + executor::kWholeFrame));
     v1::RankReply reply;
     if (reply.ParseFromString(frame)) return reply;
     return InternalError("an answer that cannot be read; is every rank of the same build?");

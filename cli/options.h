@@ -94,6 +94,7 @@ Status WriteFile(const std::string& path, const std::string& text);
 std::string NowText();
 
 using planner::Duration;
+using planner::Gigabytes;
 using planner::Percent;
 
 // How many threads share work that can be split, where nobody says: one for each processor.

@@ -22,10 +22,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kUseOneFile[] = "PRAGMA journal_mode = DELETE";
-constexpr char kCheckIntegrity[] = "PRAGMA integrity_check(1)";
 constexpr char kVacuum[] = "VACUUM";
 constexpr char kEmptyLog[] = "PRAGMA wal_checkpoint(TRUNCATE)";
-constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
 
 std::string Reason(int error) { return std::generic_category().message(error); }
 

@@ -21,7 +21,7 @@ constexpr char kSelectNewestEvent[] = "SELECT max(id) FROM calibration_job_event
 constexpr char kSelectEvent[] = R"sql(
 SELECT job_id, state, ended, detail, spent_s, samples, profile_version, created_at
 FROM calibration_job_event WHERE id = ?)sql";
-constexpr char kSelectPage[] = R"sql(
+constexpr char kSelectJobPage[] = R"sql(
 SELECT id FROM calibration_job WHERE id < ?1 AND (?2 = '' OR cluster = ?2) ORDER BY id DESC LIMIT ?3)sql";
 constexpr char kSelectUnended[] = R"sql(
 SELECT id FROM calibration_job
@@ -122,7 +122,7 @@ StatusOr<CalibrationJob> SelectCalibrationJob(SQLite::Database& database, const 
 StatusOr<CalibrationJobPage> SelectCalibrationJobs(SQLite::Database& database, const PageRequest& request,
                                                    const std::string& cluster) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
-  SQLite::Statement select(database, kSelectPage);
+  SQLite::Statement select(database, kSelectJobPage);
   select.bind(1, below);
   select.bind(2, cluster);
   select.bind(3, request.size + 1);  // One more tells whether another page follows.

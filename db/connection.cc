@@ -30,15 +30,12 @@ constexpr char kCheckCells[] = "PRAGMA cell_size_check = ON";
 constexpr char kRefuseChanges[] = "PRAGMA query_only = ON";
 constexpr char kSelectApplicationId[] = "PRAGMA application_id";
 constexpr char kCountTables[] = "SELECT count(*) FROM sqlite_schema";
-constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
-constexpr char kCheckIntegrity[] = "PRAGMA integrity_check(1)";
 
 // Whoever has a connection locks it (Store); SQLite's own lock, at every look at a column, was a fifth of reading
 // samples.
 constexpr int kRead = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
 constexpr int kWrite = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
 
-constexpr int kPrimaryCodeMask = 0xff;
 constexpr std::int64_t kLargestCheckedBytes = 64 << 20;
 
 bool IsEmpty(SQLite::Database& database) {

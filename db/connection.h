@@ -13,6 +13,9 @@
 
 namespace moeplan::db {
 
+constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+constexpr char kCheckIntegrity[] = "PRAGMA integrity_check(1)";
+
 // The name by which SQLite opens exactly that file: by themselves, ":memory:" and "file:x.db" would be no files to it.
 std::string NameForSqlite(const std::filesystem::path& path);
 

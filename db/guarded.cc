@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kPrimaryCodeMask = 0xff;
 constexpr int kJsonNotUtf8 = 316;  // nlohmann: "invalid UTF-8 byte".
 
 Status OfSqlite(const SQLite::Exception& error, const fs::path& path) {

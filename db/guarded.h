@@ -14,6 +14,9 @@ struct DamagedRow : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Leaves the kind of error in one of SQLite's result codes, without its details.
+constexpr int kPrimaryCodeMask = 0xff;
+
 // The exception being handled as a Status about the database `path`. Call it in a catch block.
 Status StatusOfException(const std::filesystem::path& path);
 

@@ -15,7 +15,7 @@
 namespace moeplan::db {
 namespace {
 
-constexpr char kSelectNewest[] = R"sql(
+constexpr char kSelectNewestVersions[] = R"sql(
 SELECT id, name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
        node_link_bytes_per_s, network_bytes_per_s,
        (SELECT count(*) FROM profile AS other WHERE other.name = profile.name)
@@ -74,7 +74,7 @@ void CountSamples(SQLite::Statement& samples, SQLite::Statement& rejected, Profi
 
 StatusOr<OverviewPage> SelectOverviewPage(SQLite::Database& database, const PageRequest& request) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
-  SQLite::Statement select(database, kSelectNewest), errors(database, kSelectErrors);
+  SQLite::Statement select(database, kSelectNewestVersions), errors(database, kSelectErrors);
   SQLite::Statement samples(database, kCountSamples), rejected(database, kCountRejected);
   SealChecker seals(database, kSealedProfile);
   select.bind(1, below);

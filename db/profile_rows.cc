@@ -27,7 +27,7 @@ INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, 
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
 
-constexpr char kSelectPage[] = R"sql(
+constexpr char kSelectProfilePage[] = R"sql(
 SELECT id, name, version, created_at
 FROM profile
 WHERE id < ?1 AND (?3 IS NULL OR name = ?3)
@@ -151,7 +151,7 @@ ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile,
 StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& request,
                                         const ProfileFilter& filter) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
-  SQLite::Statement select(database, kSelectPage);
+  SQLite::Statement select(database, kSelectProfilePage);
   select.bind(1, below);
   select.bind(2, request.size + 1);
   if (filter.name) select.bind(3, *filter.name);

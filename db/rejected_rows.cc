@@ -20,7 +20,7 @@ SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, NULL, ctas, text, reason
 FROM rejected_sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
 WHERE batch_id = ? ORDER BY ordinal)sql";
-constexpr char kSelectPage[] = R"sql(
+constexpr char kSelectRejectedPage[] = R"sql(
 SELECT rejected_sample.id, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention,
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, NULL, ctas, text, reason, batch_id, request_id,
        profile_name, received_at
@@ -105,7 +105,7 @@ StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const Page
                                           const std::optional<std::string>& profile_name,
                                           const std::optional<CostKey>& key) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
-  SQLite::Statement select(database, kSelectPage);
+  SQLite::Statement select(database, kSelectRejectedPage);
   select.bind(1, below);
   BindOptional(select, 2, profile_name);
   select.bind(3, request.size + 1);

@@ -8,14 +8,14 @@
 namespace moeplan::db {
 namespace {
 
-constexpr char kInsert[] = R"sql(
+constexpr char kInsertToken[] = R"sql(
 INSERT INTO token (name, role, sha256, expires_at, created_at) VALUES (?, ?, ?, ?, ?))sql";
-constexpr char kSelectIds[] = "SELECT id, revoked_at FROM token ORDER BY id";
-constexpr char kSelect[] = "SELECT name, role, sha256, expires_at, created_at FROM token WHERE id = ?";
+constexpr char kSelectTokenIds[] = "SELECT id, revoked_at FROM token ORDER BY id";
+constexpr char kSelectToken[] = "SELECT name, role, sha256, expires_at, created_at FROM token WHERE id = ?";
 constexpr char kRevoke[] = "UPDATE token SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL";
 constexpr char kSelectValid[] = "SELECT 1 FROM token WHERE name = ? AND revoked_at IS NULL";
 
-constexpr SealedThing kToken = {.name = "token", .head = kSelect};
+constexpr SealedThing kToken = {.name = "token", .head = kSelectToken};
 
 bool HasValid(SQLite::Database& database, const std::string& name) {
   SQLite::Statement select(database, kSelectValid);
@@ -27,7 +27,7 @@ bool HasValid(SQLite::Database& database, const std::string& name) {
 
 Status InsertToken(SQLite::Database& database, const TokenRecord& token, const std::string& created_at) {
   if (HasValid(database, token.name)) return error::TokenExists(token.name);
-  SQLite::Statement insert(database, kInsert);
+  SQLite::Statement insert(database, kInsertToken);
   insert.bind(1, token.name);
   insert.bind(2, token.role);
   insert.bind(3, token.sha256);
@@ -40,11 +40,11 @@ Status InsertToken(SQLite::Database& database, const TokenRecord& token, const s
 
 StatusOr<std::vector<TokenRecord>> SelectTokens(SQLite::Database& database) {
   std::vector<TokenRecord> tokens;
-  SQLite::Statement ids(database, kSelectIds);
+  SQLite::Statement ids(database, kSelectTokenIds);
   while (ids.executeStep()) {
     const std::int64_t id = ids.getColumn(0).getInt64();
     CheckSeal(database, kToken, id);
-    SQLite::Statement select(database, kSelect);
+    SQLite::Statement select(database, kSelectToken);
     select.bind(1, id);
     select.executeStep();
     tokens.push_back({.name = select.getColumn(0).getString(),

@@ -16,7 +16,7 @@ namespace {
 constexpr char kReason[] = "withdrawn";
 
 constexpr char kSelectAnyCalibration[] = "SELECT 1 FROM calibration WHERE profile_name = ? LIMIT 1";
-constexpr char kSelectBatches[] = R"sql(
+constexpr char kSelectTouchedBatches[] = R"sql(
 SELECT sample_batch.id
 FROM calibration JOIN sample_batch ON calibration_id = calibration.id
 WHERE profile_name = ?1
@@ -25,7 +25,7 @@ WHERE profile_name = ?1
   AND EXISTS (SELECT 1 FROM sample WHERE batch_id = sample_batch.id)
 ORDER BY sample_batch.id)sql";
 // The columns that ReadSample reads, from the second on.
-constexpr char kSelectSamples[] = R"sql(
+constexpr char kSelectTouchedSamples[] = R"sql(
 SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention,
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
 FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
@@ -52,7 +52,7 @@ bool HasCalibration(SQLite::Database& database, const std::string& profile_name)
 }
 
 std::vector<std::int64_t> SelectBatchIds(SQLite::Database& database, const WithdrawRequest& request) {
-  SQLite::Statement select(database, kSelectBatches);
+  SQLite::Statement select(database, kSelectTouchedBatches);
   select.bind(1, request.profile_name);
   BindOptional(select, 2, request.request_id);
   BindOptional(select, 3, request.since);
@@ -69,7 +69,7 @@ bool IsOfAgent(const Sample& sample, const std::string& agent) {
 // Those of the batch that the request selects, with their places in it.
 std::vector<PlacedSample> SelectWithdrawn(SQLite::Database& database, std::int64_t batch_id,
                                           const WithdrawRequest& request) {
-  SQLite::Statement select(database, kSelectSamples);
+  SQLite::Statement select(database, kSelectTouchedSamples);
   select.bind(1, batch_id);
   Provenances provenances;
   std::vector<PlacedSample> withdrawn;

@@ -12,6 +12,10 @@ namespace moeplan::planner {
 // Two times tie when they differ by less than this share of them.
 inline constexpr double kTie = 1e-9;
 
+// A search takes one choice for better than another only where it gains more than this share of a time; less is
+// rounding.
+inline constexpr double kNoGain = 1e-12;
+
 // The index of the first time that ties with the smallest one. Where choices stand from the simplest to the most
 // involved, this gives ties to the simplest. Requires at least one time, none negative.
 size_t FirstOfSmallest(std::span<const double> times_s);

@@ -34,4 +34,10 @@ std::string Percent(double share) {
   return text;
 }
 
+std::string Gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", bytes / 1e9);
+  return text;
+}
+
 }  // namespace moeplan::planner

@@ -14,7 +14,6 @@ namespace {
 // A run holds up to this many collectives in a row, each with its own deadline.
 constexpr double kRunDeadlines = 4;
 constexpr double kShareForGraphs = 0.8;  // Of a device's memory; weights and libraries have the rest.
-constexpr double kPrepareS = 120;        // Making weights, and the reference in double precision.
 
 }  // namespace
 

@@ -15,6 +15,9 @@ inline constexpr int kMeasuredRuns = 9;
 // Of which each of validate's last rounds counts the median.
 inline constexpr int kRunsOfFinalRound = 3;
 
+// What making weights may take, and the reference in double precision.
+inline constexpr double kPrepareS = 120;
+
 // The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.
 //
 // Where the memory of devices is known, as many are ready at a time as their plans' memory_bytes let fit; one that was

@@ -12,9 +12,8 @@
 namespace moeplan::agent {
 namespace {
 
-constexpr double kPrepareS = 120;
 // A step has hundreds of collectives in a row, each with its own deadline.
-constexpr double kRunDeadlines = 20;
+constexpr double kStepDeadlines = 20;
 constexpr int kGraph = 0;
 
 }  // namespace
@@ -45,7 +44,7 @@ StatusOr<v1::RunReport> RunStep(Fleet& fleet, const GraphPlanAnswer& answer, Ste
     run.mutable_run()->set_timeline(i + 1 == warm_ups + runs);
     ASSIGN_OR_RETURN(
         const std::vector<v1::RankReply> replies,
-        fleet.CallInStep(run, "run the training step", kPrepareS + kRunDeadlines * fleet.collective_deadline_s()));
+        fleet.CallInStep(run, "run the training step", kPrepareS + kStepDeadlines * fleet.collective_deadline_s()));
     double slowest_s = 0;
     for (const v1::RankReply& reply : replies) {
       slowest_s = std::max(slowest_s, reply.ran().time_s());

@@ -32,12 +32,6 @@ struct AdviseCommandOptions {
   bool json = false;
 };
 
-std::string Gigabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", bytes / 1e9);
-  return text;
-}
-
 std::string DoesNotFit(const v1::ComparedLayout& mine) {
   if (mine.step().missing_bytes() <= 0) return "";
   return StrCat("; it is predicted not to fit: a GPU lacks ", Gigabytes(mine.step().missing_bytes()), " GB");

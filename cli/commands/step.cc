@@ -44,12 +44,6 @@ StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options, const std::
   return question;
 }
 
-std::string Gigabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GB", bytes / 1e9);
-  return text;
-}
-
 void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   const LayoutRequest& request = question.request;
   std::printf("step %s (90 %%: %s to %s), %.3g tokens/s, %.3g for each GPU%s\n", Duration(step.step_time_s()).c_str(),
@@ -74,11 +68,12 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   }
   std::printf("%s\n", Table(parts).c_str());
   const v1::StepMemory& memory = step.memory();
+  const auto with_unit = [](double bytes) { return StrCat(Gigabytes(bytes), " GB"); };
   const std::vector<std::vector<std::string>> bytes = {
-      {"memory", Gigabytes(step.memory_bytes())},       {"weights", Gigabytes(memory.weights())},
-      {"gradients", Gigabytes(memory.gradients())},     {"optimizer", Gigabytes(memory.optimizer())},
-      {"activations", Gigabytes(memory.activations())}, {"buffers", Gigabytes(memory.buffers())},
-      {"logits", Gigabytes(memory.logits())},           {"other", Gigabytes(memory.other())}};
+      {"memory", with_unit(step.memory_bytes())},       {"weights", with_unit(memory.weights())},
+      {"gradients", with_unit(memory.gradients())},     {"optimizer", with_unit(memory.optimizer())},
+      {"activations", with_unit(memory.activations())}, {"buffers", with_unit(memory.buffers())},
+      {"logits", with_unit(memory.logits())},           {"other", with_unit(memory.other())}};
   std::fputs(Table(bytes).c_str(), stdout);
 }
 

@@ -6,7 +6,7 @@
 
 #include "cli/reproduce/rows.h"
 #include "models/text.h"
-#include "planner/rules/step_choices.h"
+#include "planner/rules/step_alternatives.h"
 #include "planner/shipped/names.h"
 
 namespace moeplan::cli {
@@ -45,7 +45,7 @@ std::string NameOf(const Step& step) {
   return name;
 }
 
-StatusOr<std::vector<planner::StepChoice>> ChoicesOf(const Step& step) {
+StatusOr<std::vector<planner::StepAlternative>> ChoicesOf(const Step& step) {
   StepQuestion question;
   ASSIGN_OR_RETURN(question.request.model, planner::NamedModel(step.model));
   question.request.gpus = step.gpus;
@@ -59,7 +59,7 @@ StatusOr<std::vector<planner::StepChoice>> ChoicesOf(const Step& step) {
   ASSIGN_OR_RETURN(Profile profile, planner::HardwareProfile(step.hardware, step.gpus, question.request.model));
   // Times are compared whether a layout fits or not.
   profile.cluster.device_memory_bytes = 0;
-  return planner::StepChoices(question, profile);
+  return planner::StepAlternatives(question, profile);
 }
 
 }  // namespace
@@ -72,10 +72,10 @@ StatusOr<v1::ReproducedTable> JointSteps() {
   std::map<std::string, std::vector<double>> ratios;
   for (const Step& step : kSteps) {
     const std::string name = NameOf(step);
-    const StatusOr<std::vector<planner::StepChoice>> choices = ChoicesOf(step);
+    const StatusOr<std::vector<planner::StepAlternative>> choices = ChoicesOf(step);
     if (!choices.ok()) return choices.status().Within(name);
     const double joint_s = choices->back().step_s;
-    for (const planner::StepChoice& choice : *choices) {
+    for (const planner::StepAlternative& choice : *choices) {
       const auto title = kTitles.find(choice.name);
       if (title == kTitles.end()) continue;
       const double ratio = choice.step_s / joint_s;

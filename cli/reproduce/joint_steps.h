@@ -1,4 +1,4 @@
-// Whole training steps with what each paper has, beside the best of all of it (planner/rules/step_choices.h).
+// Whole training steps with what each paper has, beside the best of all of it (planner/rules/step_alternatives.h).
 #pragma once
 
 #include "models/status.h"

@@ -89,7 +89,7 @@ Job JobOf(const Workload& workload, Family family) {
 }
 
 // What Algorithms 1 to 3 look up for these layers: the two collectives and the copy, no larger than a whole buffer.
-std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& workloads, const Cluster& cluster) {
+std::vector<agent::Measurement> NeedsOfMontaRule(const std::vector<Workload>& workloads, const Cluster& cluster) {
   std::vector<agent::Measurement> needs = agent::MeasurementsOf(workloads, cluster);
   const double largest = SizesOf(workloads.back().layer, workloads.back().layout).input_bytes;
   std::erase_if(needs, [&](const agent::Measurement& one) {
@@ -239,7 +239,7 @@ StatusOr<Tables> ReproduceMonta(const ShowProgress& progress) {
     ASSIGN_OR_RETURN(workloads.emplace_back(),
                      ResolveWorkload(LayerOf(length.kilo_tokens, kNarrow), testbed.cluster()));
   }
-  std::vector<agent::Measurement> measurements = NeedsOfRule(workloads, testbed.cluster());
+  std::vector<agent::Measurement> measurements = NeedsOfMontaRule(workloads, testbed.cluster());
   const auto also = [&](const CostKey& key, double bytes) {
     measurements.push_back({.need = {.key = key, .size = bytes}, .context = workloads.front()});
   };

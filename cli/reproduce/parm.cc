@@ -211,7 +211,7 @@ class Grid {
 };
 
 // What Algorithm 1 looks up.
-std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
+std::vector<agent::Measurement> NeedsOfParmRule(const std::vector<Workload>& layers, const Cluster& cluster) {
   std::vector<agent::Measurement> needs = agent::MeasurementsOf(layers, cluster);
   std::erase_if(needs, [](const agent::Measurement& one) {
     const auto* collective = std::get_if<CollectiveKey>(&one.need.key);
@@ -260,7 +260,7 @@ StatusOr<SettingResult> RunSetting(const Setting& setting, const ShowProgress& p
   ASSIGN_OR_RETURN(Testbed testbed, Testbed::Start(simulated, progress));
   ASSIGN_OR_RETURN(const std::vector<Workload> layers, FittingLayers(testbed.cluster()));
   const Grid grid(layers);
-  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(NeedsOfRule(grid.distinct(), testbed.cluster())));
+  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(NeedsOfParmRule(grid.distinct(), testbed.cluster())));
   if (setting.fit) RETURN_IF_ERROR(AddFits(fits, setting.name, profile, setting.fit->alpha_s, setting.fit->beta_s));
   std::vector<Job> jobs, baselines;
   for (const Workload& layer : grid.distinct()) {

@@ -121,12 +121,12 @@ StatusOr<std::vector<Systems>> RunSystems(Testbed& testbed, const std::vector<Wo
 
 // ---- Table 10.
 
-struct Step {
+struct PaperRow {
   const char* name;
   Knobs knobs;
   double paper_s, paper_speedup;
 };
-std::vector<Step> Table10() {
+std::vector<PaperRow> Table10() {
   return {{"Naive", Undivided(), 2.401, 1},
           {"ScheMoE-Z", Pipeline(1, AllToAllAlgorithm::kDirect, Codec::kZfp), 1.264, 1.9},
           {"ScheMoE-ZP", Pipeline(1, AllToAllAlgorithm::kPipe, Codec::kZfp), 1.110, 2.2},
@@ -134,9 +134,9 @@ std::vector<Step> Table10() {
 }
 
 StatusOr<v1::ReproducedTable> Table10Of(Testbed& testbed, const std::string& title, const std::string& why) {
-  const std::vector<Step> steps = Table10();
+  const std::vector<PaperRow> steps = Table10();
   std::vector<Knobs> knobs;
-  for (const Step& step : steps) knobs.push_back(step.knobs);
+  for (const PaperRow& step : steps) knobs.push_back(step.knobs);
   ASSIGN_OR_RETURN(const auto runs, RunAll(testbed, {LayerOf(8, 2048, 8192, 8192, 1.2)}, knobs));
   const std::vector<double>& times_s = runs.front();
   v1::ReproducedTable table = MakeTable("schemoe", title);
@@ -210,12 +210,12 @@ StatusOr<v1::ReproducedTable> Table7Of(Testbed& testbed) {
 // ---- Table 4.
 
 // Each layer once: of a batch of B samples of L tokens, a layer knows B·L alone.
-struct Grid {
+struct CountedLayers {
   std::vector<Workload> layers;
   std::vector<int> counts;  // How often each is in the table.
 };
-Grid Table4() {
-  Grid grid;
+CountedLayers Table4() {
+  CountedLayers grid;
   std::map<std::tuple<int, int, int, double>, size_t> places;
   const auto add = [&](int batch, int length, int hidden, int model, double factor) {
     const auto [place, added] = places.try_emplace({batch * length, hidden, model, factor}, grid.layers.size());
@@ -239,7 +239,7 @@ Grid Table4() {
 }
 
 StatusOr<v1::ReproducedTable> Table4Of(Testbed& testbed) {
-  const Grid grid = Table4();
+  const CountedLayers grid = Table4();
   ASSIGN_OR_RETURN(const std::vector<Systems> runs, RunSystems(testbed, grid.layers));
   std::vector<double> gains, over_undivided, plain_gains, plain_over_undivided;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -272,7 +272,7 @@ StatusOr<v1::ReproducedTable> Table4Of(Testbed& testbed) {
 constexpr int kMostDegree = 8;
 
 // What the rule looks up of these layers: DIRECT all-to-alls, experts and ZFP.
-std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
+std::vector<agent::Measurement> NeedsOfSchemoeRule(const std::vector<Workload>& layers, const Cluster& cluster) {
   const auto is_asked = [](const CostKey& key) {
     if (ContentionOf(key) != Contention::kNone) return false;
     if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
@@ -297,7 +297,7 @@ StatusOr<v1::ReproducedTable> RuleOf(Testbed& testbed) {
     const double tokens = SizesOf(layer.layer, layer.layout).tokens;
     if (tokens == 2 * 512 || tokens == 8 * 2048) ends.push_back(layer);
   }
-  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(NeedsOfRule(ends, testbed.cluster())));
+  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(NeedsOfSchemoeRule(ends, testbed.cluster())));
   std::vector<Knobs> knobs;
   for (int r = 1; r <= kMostDegree; ++r) knobs.push_back(Pipeline(r, AllToAllAlgorithm::kDirect, Codec::kZfp));
   ASSIGN_OR_RETURN(const auto runs, RunAll(testbed, layers, knobs));

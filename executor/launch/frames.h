@@ -9,6 +9,8 @@
 namespace moeplan::executor {
 
 inline constexpr size_t kMaxFrameBytes = size_t{256} << 20;
+// Within this time the rest of a frame follows its first byte.
+inline constexpr std::chrono::seconds kWholeFrame{5};
 
 // Writes all of `frame`. kPeerLost when the other end is closed.
 Status WriteFrame(int fd, const std::string& frame);

@@ -15,6 +15,7 @@
 #include "executor/launch/child.h"
 #include "executor/launch/frames.h"
 #include "executor/launch/launch.h"
+#include "models/seconds_from_now.h"
 #include "models/text.h"
 
 namespace moeplan::executor {
@@ -64,10 +65,6 @@ std::string LocalAddressOf(int fd) {
   return text;
 }
 
-Clock::time_point In(double timeout_s) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
-}
-
 StatusOr<OwnedFd> ListenOn(const LaunchedRank& self) {
   AddressList addresses;
   RETURN_IF_ERROR(Resolve(self.master_address, self.master_port, addresses));
@@ -108,7 +105,7 @@ constexpr char kGreeting[] = "moeplan rank ";
 Status AcceptRank(int listening, SocketLaunch& launch, int ranks, Clock::time_point deadline) {
   OwnedFd socket(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
   if (socket.get() < 0) return Unavailable(StrCat("accept: ", std::strerror(errno)));
-  ASSIGN_OR_RETURN(const std::string greeting, ReadFrame(socket.get(), std::min(deadline, In(5))));
+  ASSIGN_OR_RETURN(const std::string greeting, ReadFrame(socket.get(), std::min(deadline, SecondsFromNow(5))));
   const auto rank = greeting.starts_with(kGreeting) ? Number(greeting.c_str() + std::strlen(kGreeting)) : std::nullopt;
   if (!rank || *rank < 1 || *rank >= ranks || launch.Has(*rank))
     return InvalidInput("a connection that is no rank of this job");
@@ -148,7 +145,7 @@ StatusOr<LaunchedRank> ReadLaunchedRank(const char* (*get)(const char*)) {
 StatusOr<std::unique_ptr<Launch>> GatherLaunched(const LaunchedRank& self, int own_fd, double timeout_s) {
   auto launch = std::make_unique<SocketLaunch>(self, own_fd);
   ASSIGN_OR_RETURN(const OwnedFd listening, ListenOn(self));
-  const Clock::time_point deadline = In(timeout_s);
+  const Clock::time_point deadline = SecondsFromNow(timeout_s);
   for (int missing = self.ranks - 1; missing > 0;) {
     pollfd wanted{.fd = listening.get(), .events = POLLIN, .revents = 0};
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -167,7 +164,7 @@ StatusOr<std::unique_ptr<Launch>> GatherLaunched(const LaunchedRank& self, int o
 StatusOr<JoinedLaunch> JoinLaunched(const LaunchedRank& self, double timeout_s) {
   AddressList addresses;
   RETURN_IF_ERROR(Resolve(self.master_address, self.master_port, addresses));
-  for (const Clock::time_point deadline = In(timeout_s);;) {
+  for (const Clock::time_point deadline = SecondsFromNow(timeout_s);;) {
     OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(fd.get(), addresses.first->ai_addr, addresses.first->ai_addrlen) == 0) {
       RETURN_IF_ERROR(WriteFrame(fd.get(), StrCat(kGreeting, self.rank)));

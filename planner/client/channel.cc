@@ -16,7 +16,7 @@
 namespace moeplan::client {
 namespace {
 
-using Clock = std::chrono::system_clock;
+using WallClock = std::chrono::system_clock;
 
 constexpr size_t kMostPemBytes = 1 << 20;
 
@@ -65,7 +65,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
 }
 
 // gRPC itself would go on trying until the deadline.
-Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, Clock::time_point deadline) {
+Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, WallClock::time_point deadline) {
   for (auto state = channel.GetState(/*try_to_connect=*/true); state != GRPC_CHANNEL_READY;
        state = channel.GetState(/*try_to_connect=*/true)) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return error::NoPlanner(address, "the connection failed");
@@ -76,10 +76,10 @@ Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, Cl
 
 }  // namespace
 
-Clock::time_point In(double seconds) {
+WallClock::time_point In(double seconds) {
   constexpr double kYearS = 365 * 86400;  // More would overflow the clock.
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, kYearS)));
+  return WallClock::now() +
+         std::chrono::duration_cast<WallClock::duration>(std::chrono::duration<double>(std::min(seconds, kYearS)));
 }
 
 void SetUp(grpc::ClientContext& context, const ConnectOptions& options) {
@@ -100,7 +100,7 @@ StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& optio
   if (!std::ranges::all_of(options.token, [](char byte) { return byte > ' ' && byte <= '~'; }))
     return error::BadToken();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
-  const Clock::time_point deadline = In(options.deadline_s);
+  const WallClock::time_point deadline = In(options.deadline_s);
   auto channel = ChannelTo(options.address, credentials);
   if (!WaitUntilConnected(*channel, options.address, deadline).ok()) {
     // A first connection may fail on a busy machine where a second does not; where no planner is, both do at once.

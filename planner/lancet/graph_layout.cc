@@ -7,7 +7,7 @@
 namespace moeplan::planner {
 namespace {
 
-Status Bad(const char* field, const std::string& found, const std::string& expected) {
+Status BadLayout(const char* field, const std::string& found, const std::string& expected) {
   return InvalidInput(StrCat("layout.", field, ": found ", found, ", expected ", expected));
 }
 
@@ -15,13 +15,14 @@ Status CheckFills(const Layout& layout, int gpus) {
   const long long sharing = 1LL * layout.tensor_parallel * layout.context_parallel * layout.pipeline_parallel;
   if (layout.data_parallel == 0 || sharing < 1 || gpus % sharing != 0) return OkStatus();
   if (layout.data_parallel == gpus / sharing) return OkStatus();
-  return Bad("dataParallel", StrCat(layout.data_parallel), StrCat(gpus / sharing, ", which fills ", gpus, " GPUs"));
+  return BadLayout("dataParallel", StrCat(layout.data_parallel),
+                   StrCat(gpus / sharing, ", which fills ", gpus, " GPUs"));
 }
 
 }  // namespace
 
 Status CheckGraphHas(const LayoutRequest& request) {
-  if (request.overlaps_experts) return Bad("overlapExpertParallel", "true", "false: a graph is one micro-batch");
+  if (request.overlaps_experts) return BadLayout("overlapExpertParallel", "true", "false: a graph is one micro-batch");
   return OkStatus();
 }
 

@@ -7,11 +7,11 @@
 #include "models/check.h"
 #include "planner/lancet/axes.h"
 #include "planner/lancet/cut_ranges.h"
+#include "planner/ties.h"
 
 namespace moeplan::planner {
 namespace {
 
-constexpr double kNoGain = 1e-12;         // Of two times; less is rounding.
 constexpr double kMostPlayedTasks = 3e5;  // While ranges are cut otherwise: some tenths of a second.
 
 }  // namespace

@@ -4,10 +4,11 @@
 #include <optional>
 #include <utility>
 
+#include "planner/ties.h"
+
 namespace moeplan::planner {
 namespace {
 
-constexpr double kNoGain = 1e-12;       // Of two times; less is rounding.
 constexpr size_t kMostRefined = 1024;   // Ranges, counted for each k, up to which all choices of them are compared.
 constexpr size_t kMostBorders = 32;     // Of groups; beyond, the search would end without an answer.
 constexpr double kMostJoint = 1024;     // Places of all weight gradients up to which they are tried with each choice.

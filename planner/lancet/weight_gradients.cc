@@ -5,10 +5,11 @@
 #include <limits>
 #include <numeric>
 
+#include "planner/ties.h"
+
 namespace moeplan::planner {
 namespace {
 
-constexpr double kNoGain = 1e-12;      // Of two times; less is rounding.
 constexpr int kMostCutsOneByOne = 12;  // All-to-alls whose every subset is tried as a cut.
 constexpr int kMostBranched = 512;     // Gradients; the search is as deep.
 

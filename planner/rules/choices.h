@@ -1,6 +1,6 @@
 // Lists the knobs that papers would run one layer with: each rule's answer in full, no more than the paper has. Lancet
-// is not among them, because its passes are those of a whole step (planner/rules/step_choices.h); what stands here is
-// the one range of it that a layer has.
+// is not among them, because its passes are those of a whole step (planner/rules/step_alternatives.h); what stands here
+// is the one range of it that a layer has.
 #pragma once
 
 #include <string>

@@ -20,12 +20,12 @@
 #include <tuple>
 
 #include "models/check.h"
+#include "planner/ties.h"
 
 namespace moeplan::planner {
 namespace {
 
-constexpr int kNarrowWidth = 64;   // Of the first pass, whose order lets the second drop more.
-constexpr double kNoGain = 1e-12;  // Less than this share of the time is rounding.
+constexpr int kNarrowWidth = 64;  // Of the first pass, whose order lets the second drop more.
 constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr double kNotStarted = -1;
 

@@ -10,7 +10,7 @@ namespace moeplan::planner {
 namespace {
 
 constexpr size_t kMostLetters = 4 * static_cast<size_t>(kMostLayers);
-constexpr int kDeepest = 16;
+constexpr int kDeepestLayout = 16;
 
 std::string Times(const std::string& text, int times) { return times == 1 ? text : StrCat(text, "*", times); }
 
@@ -33,7 +33,7 @@ class Unrolled {
       if (c == ',' || std::isspace(static_cast<unsigned char>(c)) != 0) continue;
       std::string piece(1, c);
       if (c == '(') {
-        if (depth >= kDeepest) return Fail("fewer parentheses");
+        if (depth >= kDeepestLayout) return Fail("fewer parentheses");
         ASSIGN_OR_RETURN(piece, Sequence(depth + 1));
         if (at_ == text_.size()) return Fail("')'");
         ++at_;

@@ -70,7 +70,7 @@ v1::StepLayout FromRow(const v1::RankedLayout& row, bool says_contexts) {
   return layout;
 }
 
-v1::StepMemory ToProto(const RankMemory& memory) {
+v1::StepMemory StepMemoryOf(const RankMemory& memory) {
   v1::StepMemory message;
   message.set_weights(memory.weight_bytes);
   message.set_gradients(memory.gradient_bytes);
@@ -302,7 +302,7 @@ v1::StepResult ToProto(const StepAnswer& answer, int gpus) {
   message.set_tokens_per_s_per_gpu(layout.tokens_per_s / gpus);
   message.set_mfu(layout.mfu);
   message.set_memory_bytes(layout.memory.total_bytes());
-  *message.mutable_memory() = ToProto(layout.memory);
+  *message.mutable_memory() = StepMemoryOf(layout.memory);
   for (const StepPartTime& part : answer.parts) {
     v1::StepPart& one = *message.add_parts();
     one.set_part(part.part);

@@ -17,7 +17,7 @@
 #include "planner/layout/price_layout.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/rules/lancet.h"
-#include "planner/rules/step_choices.h"
+#include "planner/rules/step_alternatives.h"
 #include "planner/wording.h"
 #include "tests/planner/small_layouts.h"
 #include "tests/planner/small_steps.h"
@@ -451,16 +451,16 @@ TEST(LancetRowsTest, CancelledItSaysSo) {
 
 // ---- What each paper has.
 
-TEST(StepChoicesTest, AreStepsOfTheirSchedulesAndTheFastestOfThemIsJoint) {
+TEST(StepAlternativesTest, AreStepsOfTheirSchedulesAndTheFastestOfThemIsJoint) {
   for (const Case& one : Cases()) {
     if (one.name != "accumulates" && one.name != "TP 2" && one.name != "PP 2") continue;
     SCOPED_TRACE(one.name);
     const StepQuestion question = QuestionOf(one);
-    const auto choices = StepChoices(question, ProportionalProfile());
+    const auto choices = StepAlternatives(question, ProportionalProfile());
     ASSERT_TRUE(choices.ok()) << choices.status().message();
     std::vector<std::string> names;
     double least_s = std::numeric_limits<double>::infinity();
-    for (const StepChoice& choice : *choices) {
+    for (const StepAlternative& choice : *choices) {
       names.push_back(choice.name);
       const auto by_row = [&] {
         StepQuestion row = question;

@@ -12,7 +12,7 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr int kSequenceLength = 512;
+constexpr int kTokensOfSample = 512;
 constexpr int kExpertsPerGpu = 2;
 constexpr int kHeadDim = 64;
 constexpr int kMostParts = 8;
@@ -47,7 +47,7 @@ StatusOr<TrainingGraph> GraphOf(const MeasuredModel& of, const Gate& gate, const
   PriceNotes notes;
   return planner::TrainingGraphOf(ConfigOf(*of.model, of.gpus),
                                   {.batch = of.batch,
-                                   .sequence_length = kSequenceLength,
+                                   .sequence_length = kTokensOfSample,
                                    .expert_parallel = of.gpus,
                                    .ranks_per_node = cluster.gpus_per_node,
                                    .capacity_factor = 1,

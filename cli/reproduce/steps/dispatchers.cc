@@ -10,7 +10,7 @@
 namespace moeplan::cli {
 namespace {
 
-StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
+StatusOr<v1::StepLayout> DispatcherLayoutOf(CsvRow& row) {
   v1::StepLayout layout = DegreesOf(row, /*has_experts=*/true);
   RETURN_IF_ERROR(ReadRecompute(row, layout));
   RETURN_IF_ERROR(ReadDispatcher(row, layout));
@@ -25,7 +25,7 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   return layout;
 }
 
-StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
+StatusOr<MeasuredStep> DispatcherStepOf(CsvRow row, Constants& constants) {
   std::string cell;
   for (const char* column : {"campaign", "model", "gpu", "gpus", "tp", "pp", "vp", "ep", "seq", "mbs", "gbs",
                              "precision", "recompute", "layers", "overlap_ep"}) {
@@ -41,7 +41,7 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);
-  if (config) AskOnHardware(row, *config, LayoutOf(row), constants, step);
+  if (config) AskOnHardware(row, *config, DispatcherLayoutOf(row), constants, step);
   RETURN_IF_ERROR(row.status());
   return step;
 }
@@ -52,7 +52,7 @@ StatusOr<std::vector<MeasuredStep>> DispatcherSteps(const DataFolder& folder, Co
   ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kDispatcherRuns));
   std::vector<MeasuredStep> steps;
   for (size_t i = 0; i < table.rows(); ++i) {
-    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), constants));
+    ASSIGN_OR_RETURN(MeasuredStep step, DispatcherStepOf(CsvRow(table, i), constants));
     steps.push_back(std::move(step));
   }
   return steps;

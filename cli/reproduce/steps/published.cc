@@ -123,7 +123,7 @@ void CountEnds(int layers, v1::StepLayout& layout) {
   }
 }
 
-StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, const ModelConfig& model) {
+StatusOr<v1::StepLayout> PublishedLayoutOf(CsvRow& row, const ModelConfig& model) {
   const bool has_experts = model.moe_layers() > 0;
   v1::StepLayout layout = DegreesOf(row, has_experts);
   constexpr Word kPrecisions[] = {{"BF16", v1::Precision::BF16},
@@ -172,7 +172,7 @@ std::string SetOf(CsvRow& row) {
   return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
 }
 
-StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
+StatusOr<MeasuredStep> PublishedStepOf(CsvRow row, Constants& constants) {
   MeasuredStep step = {
       .set = SetOf(row),
       .name = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("precision"), " ",
@@ -195,7 +195,7 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);
-  if (config) AskOnHardware(row, *config, LayoutOf(row, *config), constants, step);
+  if (config) AskOnHardware(row, *config, PublishedLayoutOf(row, *config), constants, step);
   RETURN_IF_ERROR(row.status());
   return step;
 }
@@ -206,7 +206,7 @@ StatusOr<std::vector<MeasuredStep>> PublishedSteps(const DataFolder& folder, Con
   ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kPublishedJobs));
   std::vector<MeasuredStep> steps;
   for (size_t i = 0; i < table.rows(); ++i) {
-    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), constants));
+    ASSIGN_OR_RETURN(MeasuredStep step, PublishedStepOf(CsvRow(table, i), constants));
     steps.push_back(std::move(step));
   }
   return steps;

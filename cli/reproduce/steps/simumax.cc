@@ -9,6 +9,7 @@
 
 #include "cli/reproduce/steps/simumax_profile.h"
 #include "cli/reproduce/steps/step_row.h"
+#include "cli/reproduce/steps/units.h"
 #include "models/text.h"
 #include "moeplan/v1/step.pb.h"
 #include "proto/convert/step.h"
@@ -16,7 +17,6 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr double kGibi = 1 << 30, kMilli = 1e-3;
 // Megatron pads the vocabulary so that each tensor-parallel rank has whole blocks of it.
 constexpr int kVocabularyBlock = 128, kMostTensorRanks = 1024;
 
@@ -52,7 +52,7 @@ ModelConfig ModelOf(CsvRow& row) {
   return model;
 }
 
-StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
+StatusOr<v1::StepLayout> SimumaxLayoutOf(CsvRow& row) {
   const bool has_experts = row.Has("experts");
   v1::StepLayout layout = DegreesOf(row, has_experts);
   layout.set_zero_stage(row.Count("zero"));
@@ -77,7 +77,7 @@ StatusOr<StepQuestion> QuestionOf(CsvRow& row) {
     return Unimplemented(StrCat("precision: found '", row.Text("precision"), "', which is not priced"));
   }
   StepQuestion question;
-  ASSIGN_OR_RETURN(const v1::StepLayout layout, LayoutOf(row));
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, SimumaxLayoutOf(row));
   RETURN_IF_ERROR(ReadStepLayout(layout, "", question));
   question.request.model = ModelOf(row);
   question.request.gpus = row.Count("gpus");
@@ -114,7 +114,7 @@ class Profiles {
   std::map<std::pair<std::string, SimumaxUse>, std::shared_ptr<const Profile>> known_;
 };
 
-StatusOr<MeasuredStep> StepOf(CsvRow row, Profiles& profiles) {
+StatusOr<MeasuredStep> SimumaxStepOf(CsvRow row, Profiles& profiles) {
   const std::string machine = MachineOf(row.Text("gpu"));
   MeasuredStep step = {
       .set = SetOf(row, machine),
@@ -156,7 +156,7 @@ StatusOr<std::vector<MeasuredStep>> SimumaxSteps(const DataFolder& folder, Const
   Profiles profiles(folder, constants);
   std::vector<MeasuredStep> steps;
   for (size_t i = 0; i < table.rows(); ++i) {
-    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), profiles));
+    ASSIGN_OR_RETURN(MeasuredStep step, SimumaxStepOf(CsvRow(table, i), profiles));
     steps.push_back(std::move(step));
   }
   return steps;

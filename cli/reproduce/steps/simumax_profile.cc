@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/reproduce/steps/units.h"
 #include "models/fit/statistics.h"
 #include "models/step/layer_work.h"
 #include "models/text.h"
@@ -20,7 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMicro = 1e-6, kTera = 1e12, kGibi = 1 << 30;
 constexpr int kBf16 = 2;
 constexpr const char* kKernels = "simumax_kernels.csv";
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/reproduce/steps/step_row.h"
+#include "cli/reproduce/steps/units.h"
 #include "models/text.h"
 #include "planner/shipped/files.h"
 #include "planner/shipped/names.h"
@@ -17,7 +18,6 @@ namespace moeplan::cli {
 namespace {
 
 constexpr const char *kBegin = "vtrain_", *kEnd = ".csv";
-constexpr double kMilli = 1e-3, kNano = 1e-9;
 constexpr int kGpusOfNode = 8;
 // Of GPT-2, padded as Megatron does; the files do not say.
 constexpr int kVocabulary = 51200;

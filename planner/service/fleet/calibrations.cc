@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "models/seconds_from_now.h"
 #include "models/text.h"
 #include "planner/service/fleet/calibration_request.h"
 #include "planner/service/fleet/errors.h"
@@ -20,10 +21,6 @@ constexpr int kMostFailures = 5;         // In a row, without a sample between t
 constexpr double kKeepSpentEveryS = 2;   // What of the budget a kill may give back.
 constexpr double kPauseS = 0.2;          // Before the first retry; twice as long before each further one.
 constexpr double kFewestBudgetS = 1e-3;  // Less is spent.
-
-Clock::time_point In(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 bool MayGoWellWithNewRanks(const Status& status) {
   return status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded ||
@@ -226,7 +223,7 @@ StatusOr<int> Calibrations::Calibrate(Running& running, const std::stop_token& s
                      " was interrupted and goes on: ", measured.message()));
     // What broke one rank may be about to break the next.
     std::unique_lock lock(mutex_);
-    turns_.wait_until(lock, stop, In(pause_s), [] { return false; });
+    turns_.wait_until(lock, stop, SecondsFromNow(pause_s), [] { return false; });
   }
   return running.request.samples_only() ? 0 : Fit(running, stop);
 }
@@ -245,7 +242,7 @@ Status Calibrations::AwaitTurn(Running& running, const std::stop_token& stop) {
 
 Status Calibrations::AwaitAgents(Running& running, const std::stop_token& stop) {
   const double limit_s = running.request.wait_limit_s();
-  const Clock::time_point until = In(limit_s);
+  const Clock::time_point until = SecondsFromNow(limit_s);
   for (;;) {
     const int seen = uses_.hub.changes();
     const std::string missing = uses_.hub.Missing(running.job.cluster);

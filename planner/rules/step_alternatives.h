@@ -18,7 +18,7 @@ namespace moeplan::planner {
 //   lancet             Both passes on the graph of each stage: weight gradients and ranges of the whole step.
 //   layers             Every MoE layer by the best plan of a layer.
 //   joint              The fastest of all these.
-struct StepChoice {
+struct StepAlternative {
   std::string name;
   Family family = Family::kBaseline;  // How MoE layers run.
   int pieces = 1;
@@ -28,6 +28,6 @@ struct StepChoice {
 // Requires a layout whose graph Lancet's passes can plan (CheckLancet); `question` says nothing of a schedule. Errors
 // are PriceLayout's. A rule that has no answer, or whose layers do not fit, is left out. Requires a validated profile.
 // Pure.
-StatusOr<std::vector<StepChoice>> StepChoices(const StepQuestion& question, const Profile& profile);
+StatusOr<std::vector<StepAlternative>> StepAlternatives(const StepQuestion& question, const Profile& profile);
 
 }  // namespace moeplan::planner

@@ -1,4 +1,4 @@
-#include "planner/rules/step_choices.h"
+#include "planner/rules/step_alternatives.h"
 
 #include <algorithm>
 #include <utility>
@@ -30,8 +30,8 @@ StatusOr<std::vector<PaperChoice>> ChoicesOfLayer(const StepQuestion& question, 
 
 }  // namespace
 
-StatusOr<std::vector<StepChoice>> StepChoices(const StepQuestion& question, const Profile& profile) {
-  std::vector<StepChoice> choices;
+StatusOr<std::vector<StepAlternative>> StepAlternatives(const StepQuestion& question, const Profile& profile) {
+  std::vector<StepAlternative> choices;
   const auto add = [&](const std::string& name, const StepAnswer& step) {
     const Knobs& moe = step.layout.moe;
     if (step.missing_bytes > 0) return;
@@ -56,7 +56,7 @@ StatusOr<std::vector<StepChoice>> StepChoices(const StepQuestion& question, cons
   add("lancet", under_lancet);
   add("layers", best_layers);
   if (choices.empty()) return choices;
-  StepChoice joint = *std::ranges::min_element(choices, {}, &StepChoice::step_s);
+  StepAlternative joint = *std::ranges::min_element(choices, {}, &StepAlternative::step_s);
   joint.name = "joint";
   choices.push_back(std::move(joint));
   return choices;
