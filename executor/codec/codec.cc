@@ -21,28 +21,46 @@ uint32_t LargestMagnitudeBits(const float* row, int columns) {
   return static_cast<uint32_t>(largest);
 }
 
-// A scale, then what `kCodeOf` makes of each scaled value, then zeros.
+// How the code of a row with scales is laid out: the scale of each block of columns, then a byte for each value.
+struct ScaledRow {
+  int columns, block, scales;
+  size_t bytes;
+
+  size_t scale_bytes() const { return scales * kScaleBytes; }
+};
+
+ScaledRow ScaledRowOf(Codec codec, int columns, size_t row_bytes) {
+  return {columns, ColumnsOfScale(codec, columns), ScalesOfRow(codec, columns), row_bytes};
+}
+
+// The scales, then what `kCodeOf` makes of each scaled value, then zeros.
 template <auto kCodeOf>
-void EncodeScaled(const float* row, int columns, float largest_code, std::byte* encoded, size_t row_bytes) {
+void EncodeScaled(const float* row, const ScaledRow& shape, float largest_code, std::byte* encoded) {
   using Code = decltype(kCodeOf(0.0F));
-  const float scale = RowScale(LargestMagnitudeBits(row, columns), largest_code);
-  std::memcpy(encoded, &scale, sizeof scale);
-  auto* const codes = reinterpret_cast<Code*>(encoded + kScaleBytes);
-  const bool finite = scale == scale;
-  const float inverse = 1 / scale;
-  if (finite) {
-    for (int i = 0; i < columns; ++i) codes[i] = kCodeOf(row[i] * inverse);
+  auto* const codes = reinterpret_cast<Code*>(encoded + shape.scale_bytes());
+  for (int i = 0; i < shape.scales; ++i) {
+    const int first = i * shape.block, end = std::min(shape.columns, first + shape.block);
+    const float scale = RowScale(LargestMagnitudeBits(row + first, end - first), largest_code);
+    std::memcpy(encoded + i * kScaleBytes, &scale, sizeof scale);
+    if (scale != scale) {
+      std::memset(codes + first, 0, end - first);
+      continue;
+    }
+    const float inverse = 1 / scale;
+    for (int j = first; j < end; ++j) codes[j] = kCodeOf(row[j] * inverse);
   }
-  const int coded = finite ? columns : 0;
-  std::memset(codes + coded, 0, row_bytes - kScaleBytes - coded);
+  std::memset(codes + shape.columns, 0, shape.bytes - shape.scale_bytes() - shape.columns);
 }
 
 template <typename Code, auto kValueOf>
-void DecodeScaled(const std::byte* encoded, int columns, float* row) {
-  float scale = 0;
-  std::memcpy(&scale, encoded, sizeof scale);
-  const auto* const codes = reinterpret_cast<const Code*>(encoded + kScaleBytes);
-  for (int i = 0; i < columns; ++i) row[i] = kValueOf(codes[i]) * scale;
+void DecodeScaled(const std::byte* encoded, const ScaledRow& shape, float* row) {
+  const auto* const codes = reinterpret_cast<const Code*>(encoded + shape.scale_bytes());
+  for (int i = 0; i < shape.scales; ++i) {
+    float scale = 0;
+    std::memcpy(&scale, encoded + i * kScaleBytes, sizeof scale);
+    const int first = i * shape.block, end = std::min(shape.columns, first + shape.block);
+    for (int j = first; j < end; ++j) row[j] = kValueOf(codes[j]) * scale;
+  }
 }
 
 // A codec with whatever it keeps between rows of one call.
@@ -63,8 +81,9 @@ class RowCodec {
         for (int i = 0; i < columns_; ++i) codes[i] = Fp16FromFloat(row[i]);
         return;
       }
-      case Codec::kFp8: return EncodeScaled<&Fp8FromFloat>(row, columns_, kLargestFp8, encoded, row_bytes_);
-      case Codec::kInt8: return EncodeScaled<&Int8FromFloat>(row, columns_, kLargestInt8, encoded, row_bytes_);
+      case Codec::kFp8:
+      case Codec::kFp8Blockwise: return EncodeScaled<&Fp8FromFloat>(row, scaled_row(), kLargestFp8, encoded);
+      case Codec::kInt8: return EncodeScaled<&Int8FromFloat>(row, scaled_row(), kLargestInt8, encoded);
       case Codec::kZfp: return zfp_->Encode(row, encoded);
       case Codec::kNone:
       case Codec::kBf16: return Store(row, ElementType::kBfloat16, columns_, encoded);
@@ -82,8 +101,9 @@ class RowCodec {
         for (int i = 0; i < columns_; ++i) row[i] = FloatFromFp16(codes[i]);
         return;
       }
-      case Codec::kFp8: return DecodeScaled<uint8_t, &FloatFromFp8>(encoded, columns_, row);
-      case Codec::kInt8: return DecodeScaled<int8_t, &FloatFromInt8>(encoded, columns_, row);
+      case Codec::kFp8:
+      case Codec::kFp8Blockwise: return DecodeScaled<uint8_t, &FloatFromFp8>(encoded, scaled_row(), row);
+      case Codec::kInt8: return DecodeScaled<int8_t, &FloatFromInt8>(encoded, scaled_row(), row);
       case Codec::kZfp: return zfp_->Decode(encoded, row);
       case Codec::kNone:
       case Codec::kBf16: return Load(encoded, ElementType::kBfloat16, columns_, row);
@@ -98,6 +118,8 @@ class RowCodec {
  private:
   RowCodec(Codec codec, const ElementRowsShape& shape)
       : codec_(codec), columns_(shape.columns), row_bytes_(EncodedRowBytes(codec, shape)) {}
+
+  ScaledRow scaled_row() const { return ScaledRowOf(codec_, columns_, row_bytes_); }
 
   Codec codec_;
   int columns_;

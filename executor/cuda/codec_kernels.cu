@@ -23,6 +23,7 @@ struct CodedRows {
   std::byte* codes = nullptr;
   int columns = 0;
   int64_t code_bytes = 0;  // Of a row.
+  int scales = 0;          // That the code of a row begins with.
 
   template <typename Element>
   __device__ Element* ElementsOf(int64_t row) const {
@@ -109,6 +110,43 @@ __global__ void EncodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
   }
 }
 
+// A scale for each block of columns, which the threads of a row of `launch` share.
+template <typename Code, typename Element, int kCount>
+__global__ void EncodeBlocksKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
+  constexpr int kAccesses = kFp8Block / kCount, kOfAThread = kCount == 1 ? 4 : 1;
+  const int first = launch.FirstAccess(threadIdx.x), stride = launch.AccessStride();
+  const int64_t all_blocks = rows.elements.Rows() * rows.scales, own = launch.FirstRow(0, threadIdx.x);
+  for (int64_t start = launch.FirstRow(blockIdx.x, 0); start < all_blocks; start += launch.RowStride()) {
+    const int64_t item = start + own, row = item / rows.scales;
+    const int block = static_cast<int>(item % rows.scales), column = block * kFp8Block;
+    const int accesses = item < all_blocks ? min(kAccesses, (rows.columns - column) / kCount) : 0;
+    const auto* const from = reinterpret_cast<const Access<Element, kCount>*>(rows.ElementsOf<Element>(row) + column);
+    Access<Element, kCount> taken[kOfAThread] = {};
+    uint32_t largest = 0;
+#pragma unroll
+    for (int j = 0; j < kOfAThread; ++j) {
+      const int i = first + j * stride;
+      if (i < accesses) taken[j] = from[i];
+      largest = max(largest, LargestMagnitudeBits(taken[j]));
+    }
+    const float scale = RowScale(LargestOfRow(largest, launch.threads_per_row), Code::kLargest), inverse = 1 / scale;
+    if (item >= all_blocks) continue;
+    const bool finite = scale == scale;
+    std::byte* const codes = rows.CodesOf(row) + rows.scales * kScaleBytes;
+    if (first == 0) {
+      reinterpret_cast<float*>(rows.CodesOf(row))[block] = scale;
+      if (block == rows.scales - 1) {
+        for (int64_t i = rows.columns; i < rows.code_bytes - rows.scales * kScaleBytes; ++i) codes[i] = std::byte{0};
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kOfAThread; ++j) {
+      const int i = first + j * stride;
+      if (i < accesses) StoreScaled<Code>(taken[j], inverse, finite, codes + column + i * kCount);
+    }
+  }
+}
+
 // A value next to the largest finite one of the type may lie beyond it once it is scaled back. NaN stays.
 template <typename Element>
 __device__ float Finite(float value) {
@@ -130,12 +168,14 @@ __device__ uint32_t CodesAt(const std::byte* codes, int access) {
   return reinterpret_cast<const uint32_t*>(codes)[access];
 }
 
-template <typename Code, typename Element, int kCount>
+// `kBlocks`: a scale for each block of columns rather than one for the row.
+template <typename Code, typename Element, int kCount, bool kBlocks>
 __global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
-    const float scale = *reinterpret_cast<const float*>(rows.CodesOf(row));
-    const std::byte* const codes = rows.CodesOf(row) + kScaleBytes;
+    const auto* const scales = reinterpret_cast<const float*>(rows.CodesOf(row));
+    const float of_row = kBlocks ? 0 : scales[0];
+    const std::byte* const codes = rows.CodesOf(row) + (kBlocks ? rows.scales : 1) * kScaleBytes;
     Element* const to = rows.ElementsOf<Element>(row);
     constexpr int kAtOnce = 8;
     const int stride = launch.AccessStride();
@@ -151,6 +191,7 @@ __global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * stride;
         if (i >= launch.accesses_per_row) continue;
+        const float scale = kBlocks ? scales[i * kCount / kFp8Block] : of_row;
         float values[kCount];
         if constexpr (kCount == 1) {
           values[0] = Code::ValueOf(static_cast<uint8_t>(held[j]));
@@ -266,13 +307,18 @@ __global__ void CopyRowsKernel(const __grid_constant__ CodedRows rows, bool to_c
 template <typename Element, int kCount>
 void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) {
   constexpr int kDecoded = kCount == 1 ? 1 : kDecodedCodes;
-  const bool decodes_bytes = !encodes && (codec == Codec::kFp8 || codec == Codec::kInt8);
+  const bool decodes_bytes =
+      !encodes && (codec == Codec::kFp8 || codec == Codec::kInt8 || codec == Codec::kFp8Blockwise);
   const int elements = decodes_bytes ? kDecoded : kCount;  // Of an access.
   int accesses = rows.columns / elements;
   if (codec == Codec::kZfp && kCount == 1) accesses = (rows.columns + kZfpBlock - 1) / kZfpBlock;
+  int64_t most_rows = MostRows(rows.elements.cells);
+  if (codec == Codec::kFp8Blockwise && encodes) {
+    most_rows *= rows.scales;
+    accesses = kFp8Block / kCount;
+  }
   // A thread stores as many elements of all codecs, so it has more of the accesses that are small.
-  const RowLaunch launch =
-      LaunchOfRows(MostRows(rows.elements.cells), accesses, kAccessesPerThread * kCount / elements);
+  const RowLaunch launch = LaunchOfRows(most_rows, accesses, kAccessesPerThread * kCount / elements);
   if (launch.blocks == 0) return;
   const auto start = [&](auto* kernel) { Start(kernel, {dim3(launch.blocks), kThreads}, stream, rows, launch); };
   switch (codec) {
@@ -285,10 +331,13 @@ void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) 
       return start(encodes ? EncodeHalfKernel<Bf16Code, Element, kCount> : DecodeHalfKernel<Bf16Code, Element, kCount>);
     case Codec::kFp8:
       return start(encodes ? EncodeScaledKernel<Fp8Code, Element, kCount>
-                           : DecodeScaledKernel<Fp8Code, Element, kDecoded>);
+                           : DecodeScaledKernel<Fp8Code, Element, kDecoded, false>);
     case Codec::kInt8:
       return start(encodes ? EncodeScaledKernel<Int8Code, Element, kCount>
-                           : DecodeScaledKernel<Int8Code, Element, kDecoded>);
+                           : DecodeScaledKernel<Int8Code, Element, kDecoded, false>);
+    case Codec::kFp8Blockwise:
+      return start(encodes ? EncodeBlocksKernel<Fp8Code, Element, kCount>
+                           : DecodeScaledKernel<Fp8Code, Element, kDecoded, true>);
     case Codec::kZfp: return start(encodes ? EncodeZfpKernel<Element, kCount> : DecodeZfpKernel<Element, kCount>);
   }
 }
@@ -303,19 +352,21 @@ Status StartCodec(Codec codec, const RowShape& shape, const CodedRows& rows, boo
 }
 
 CodedRows RowsOf(Codec codec, const RowShape& shape, const PlacedRows& elements, std::byte* codes) {
+  const bool has_scales = codec == Codec::kFp8 || codec == Codec::kInt8 || codec == Codec::kFp8Blockwise;
   return {.elements = elements,
           .codes = codes,
           .columns = shape.columns,
-          .code_bytes = static_cast<int64_t>(EncodedRowBytes(codec, shape.columns, shape.element_bytes()))};
+          .code_bytes = static_cast<int64_t>(EncodedRowBytes(codec, shape.columns, shape.element_bytes())),
+          .scales = has_scales ? ScalesOfRow(codec, shape.columns) : 0};
 }
 
 }  // namespace
 
 Status CheckCodec(Codec codec) {
-  if (codec <= Codec::kZfp) return OkStatus();
+  if (OwnNames<Codec>::IndexOf(codec) < 0) return OkStatus();
   return Unimplemented(StrCat("codec ", Name(codec),
                               ": found one that a program adds, expected one with a CUDA kernel ",
-                              "(NONE, FP16, BF16, FP8, INT8, ZFP); plan with one of these, or use the host backend"));
+                              "(NONE, FP16, BF16, FP8, FP8_BLOCKWISE, INT8, ZFP); plan with one of these, or use the host backend"));
 }
 
 Status Encode(Codec codec, const RowShape& shape, const PlacedRows& in, std::byte* out, cudaStream_t stream) {

@@ -55,6 +55,8 @@ std::string_view Name(Kernel kernel) {
     case Kernel::kCrossEntropy: return "CROSS_ENTROPY";
     case Kernel::kOptimizer: return "OPTIMIZER";
     case Kernel::kHostLaunch: return "HOST_LAUNCH";
+    case Kernel::kEncodeFp8Blockwise: return "ENCODE_FP8_BLOCKWISE";
+    case Kernel::kDecodeFp8Blockwise: return "DECODE_FP8_BLOCKWISE";
   }
   return OwnNames<Kernel>::NameOf(kernel);
 }
@@ -62,9 +64,9 @@ std::string_view Name(Kernel kernel) {
 namespace {
 // Both in the order of the codecs behind Codec::kNone.
 constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, Kernel::kEncodeFp8, Kernel::kEncodeInt8,
-                                     Kernel::kEncodeZfp};
+                                     Kernel::kEncodeZfp,  Kernel::kEncodeFp8Blockwise};
 constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8, Kernel::kDecodeInt8,
-                                     Kernel::kDecodeZfp};
+                                     Kernel::kDecodeZfp,  Kernel::kDecodeFp8Blockwise};
 constexpr Kernel kProducts[] = {Kernel::kExpertGemm, Kernel::kExpertInputGradient, Kernel::kExpertWeightGradient};
 
 // The kernels of registered codecs and experts, looked up by the number that each got when it was registered.
@@ -148,7 +150,7 @@ bool IsAttention(Kernel kernel) { return kernel == Kernel::kAttention || kernel 
 bool CountsFlops(Kernel kernel) { return IsExpertProduct(kernel) || IsLinear(kernel) || IsAttention(kernel); }
 
 bool IsOfTheRestOfAStep(Kernel kernel) {
-  return kernel >= Kernel::kLinear && static_cast<int>(kernel) < kBuiltIn<Kernel>;
+  return kernel >= Kernel::kLinear && kernel <= Kernel::kHostLaunch;
 }
 
 std::span<const KernelShapeField> KernelShapeFields() {

@@ -52,9 +52,12 @@ enum class Kernel {
   kOptimizer,
   // What the host takes to launch kernels one after another, through the library that the job runs.
   kHostLaunch,
+  // Of the codec that came after these.
+  kEncodeFp8Blockwise,
+  kDecodeFp8Blockwise,
 };
 template <>
-inline constexpr int kBuiltIn<Kernel> = 29;
+inline constexpr int kBuiltIn<Kernel> = 31;
 
 // The names of the contract, such as "ALL_TO_ALL".
 std::string_view Name(Contention contention);
@@ -92,7 +95,7 @@ bool IsExpertProduct(Kernel kernel);
 bool IsLinear(Kernel kernel);
 bool IsAttention(Kernel kernel);
 
-// kLinear and all built-in ones behind it: what a step has beside its MoE layers.
+// kLinear to kHostLaunch: what a step has beside its MoE layers.
 bool IsOfTheRestOfAStep(Kernel kernel);
 
 // The shape of a kernel whose time is no function of its size alone. A field is 0 where the kernel has none of it.

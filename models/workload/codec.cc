@@ -73,8 +73,19 @@ std::string_view Name(Codec codec) {
     case Codec::kFp8: return "FP8";
     case Codec::kInt8: return "INT8";
     case Codec::kZfp: return "ZFP";
+    case Codec::kFp8Blockwise: return "FP8_BLOCKWISE";
   }
   return OwnNames<Codec>::NameOf(codec);
+}
+
+int ColumnsOfScale(Codec codec, int columns) {
+  MOEPLAN_CHECK(codec == Codec::kFp8 || codec == Codec::kInt8 || codec == Codec::kFp8Blockwise);
+  return codec == Codec::kFp8Blockwise ? kFp8Block : columns;
+}
+
+int ScalesOfRow(Codec codec, int columns) {
+  const int of_a_scale = ColumnsOfScale(codec, columns);
+  return (columns + of_a_scale - 1) / of_a_scale;
 }
 
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
@@ -83,7 +94,9 @@ double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
     case Codec::kFp16:
     case Codec::kBf16: return 2.0 * columns;
     case Codec::kFp8:
-    case Codec::kInt8: return 4.0 + RoundUpTo(4, columns);
+    case Codec::kInt8:
+    case Codec::kFp8Blockwise:
+      return 4.0 * ScalesOfRow(codec, columns) + RoundUpTo(4, columns);
     case Codec::kZfp: return RoundUpTo(kZfpBlock, columns);
   }
   return RoundUpTo(4, static_cast<int>(OwnCodecOf(codec).row_bytes(columns)));
@@ -96,7 +109,8 @@ double CompressionRatio(Codec codec, int columns, int bytes_per_element) {
     case Codec::kBf16: return 2.0 / bytes_per_element;
     case Codec::kFp8:
     case Codec::kInt8:
-    case Codec::kZfp: return 1.0 / bytes_per_element;
+    case Codec::kZfp:
+    case Codec::kFp8Blockwise: return 1.0 / bytes_per_element;
   }
   return EncodedRowBytes(codec, columns, bytes_per_element) / (static_cast<double>(columns) * bytes_per_element);
 }
@@ -118,6 +132,7 @@ CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element) {
     case Codec::kBf16: return {Scope::kValue, kHalfBf16Digit, PowerOfTwo(-134)};
     // A scale is at least 2^-126, the smallest normal float; rows far below that suffer.
     case Codec::kFp8: return {Scope::kRow, 16.0 / 448 + rounding, PowerOfTwo(-126 + 4)};
+    case Codec::kFp8Blockwise: return {Scope::kBlock, 16.0 / 448 + rounding, PowerOfTwo(-126 + 4), kFp8Block};
     case Codec::kInt8: return {Scope::kRow, 0.5 / 127 + rounding, PowerOfTwo(-126)};
     // A decoded value may be 23/16 of the largest before it is rounded.
     case Codec::kZfp: return {Scope::kBlock, kZfpRelative + 2 * rounding, kZfpSmallest};

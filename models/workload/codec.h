@@ -18,6 +18,14 @@ inline constexpr int kZfpBlock = 4;
 // Blocks without a larger magnitude are coded as zeros: libzfp's own scaling overflows there (1.0.0).
 inline constexpr double kZfpSmallest = 0x1p-96;
 
+// Neighbouring columns that share a scale under FP8_BLOCKWISE, as rows are dispatched in DeepSeek-V3 (arXiv 2412.19437,
+// §3.3.2): one that is far larger than the rest costs its own block precision, rather than all of its row.
+inline constexpr int kFp8Block = 128;
+// The same of FP8 and INT8, of which a row has one scale, too; and how many scales a row has, which its code begins with.
+// Require one of the three codecs and at least one column.
+int ColumnsOfScale(Codec codec, int columns);
+int ScalesOfRow(Codec codec, int columns);
+
 // For finite values, |decoded - value| <= relative · (largest magnitude in the scope) + absolute. What a decoder adds
 // by rounding to BF16 elements is included. FP16 holds this up to 65504, what rounds beyond becomes infinite; BF16 up
 // to the largest BF16.
@@ -25,6 +33,7 @@ struct CodecErrorBound {
   enum class Scope { kValue, kRow, kBlock } scope = Scope::kValue;
   double relative = 0;
   double absolute = 0;
+  int block = kZfpBlock;  // Columns of one, where the scope is a block; the last of a row may have fewer.
 };
 
 // A codec that a program adds. Its functions are called from any thread.
@@ -44,12 +53,12 @@ StatusOr<Codec> AddCodec(OwnCodec codec);
 // Requires a codec that was added.
 const OwnCodec& OwnCodecOf(Codec codec);
 
-// Bytes of one encoded row. FP8 and INT8: a 4-byte scale, then a byte for each value, up to a multiple of 4; ZFP: 4
-// bytes for each begun block.
+// Bytes of one encoded row. FP8, INT8 and FP8_BLOCKWISE: 4 bytes for each scale, then a byte for each value, up to a
+// multiple of 4; ZFP: 4 bytes for each begun block.
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
 
-// What a codec leaves of the bytes of a row, its scale and padding aside, as ScheMoE counts it: FP16, BF16 2 bytes a
-// value; FP8, INT8, ZFP 1; NONE all; an own codec what its rows take.
+// What a codec leaves of the bytes of a row, its scales and padding aside, as ScheMoE counts it: FP16, BF16 2 bytes a
+// value; FP8, FP8_BLOCKWISE, INT8, ZFP 1; NONE all; an own codec what its rows take.
 double CompressionRatio(Codec codec, int columns, int bytes_per_element);
 
 // All but NONE.
@@ -62,7 +71,7 @@ Codec CodecOnWire(Codec codec, int bytes_per_element);
 // range.
 bool IsLossy(Codec codec, int bytes_per_element);
 
-// NONE: 0. FP16, BF16: half of the last digit kept. FP8, INT8: half of the largest step, 32 of 448 and 1 of 127. ZFP:
+// NONE: 0. FP16, BF16: half of the last digit kept. FP8, FP8_BLOCKWISE, INT8: half of the largest step, 32 of 448 and 1 of 127. ZFP:
 // see codec.cc.
 CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element);
 

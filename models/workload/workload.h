@@ -17,9 +17,9 @@ namespace moeplan {
 enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
 // A router makes scores of a token's logits, and weighs experts by them.
 enum class ScoreFunction { kSoftmax, kSigmoid };
-enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };  // And own ones.
+enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp, kFp8Blockwise };  // And own ones.
 template <>
-inline constexpr int kBuiltIn<Codec> = 6;
+inline constexpr int kBuiltIn<Codec> = 7;
 // What stands between the matrices of an expert: GELU between two, SwiGLU with three; and own ones.
 enum class ExpertKind { kFfn };
 template <>

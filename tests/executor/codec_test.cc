@@ -194,7 +194,7 @@ class CodecRowsTest : public ::testing::TestWithParam<std::tuple<Codec, ElementT
     const Row decoded = ThereAndBack(row);
     double worst = 0;
     for (size_t i = 0; i < row.size(); ++i) {
-      const double allowed = bound.relative * Reference(bound.scope, row, i) + bound.absolute;
+      const double allowed = bound.relative * Reference(bound, row, i) + bound.absolute;
       const double error = std::abs(double{decoded[i]} - row[i]);
       const double part = allowed > 0 ? error / allowed : (error > 0 ? kInfinity : 0);
       if (!(part <= worst)) worst = part;  // A NaN must not be overlooked.
@@ -207,11 +207,11 @@ class CodecRowsTest : public ::testing::TestWithParam<std::tuple<Codec, ElementT
     return {type(), static_cast<int64_t>(values.size()) / columns, columns};
   }
 
-  static double Reference(CodecErrorBound::Scope scope, const Row& row, size_t i) {
-    if (scope == CodecErrorBound::Scope::kValue) return std::abs(row[i]);
-    const bool is_row = scope == CodecErrorBound::Scope::kRow;
-    const size_t first = is_row ? 0 : i / kZfpBlock * kZfpBlock;
-    const size_t end = is_row ? row.size() : std::min(row.size(), first + kZfpBlock);
+  static double Reference(const CodecErrorBound& bound, const Row& row, size_t i) {
+    if (bound.scope == CodecErrorBound::Scope::kValue) return std::abs(row[i]);
+    const bool is_row = bound.scope == CodecErrorBound::Scope::kRow;
+    const size_t first = is_row ? 0 : i / bound.block * bound.block;
+    const size_t end = is_row ? row.size() : std::min(row.size(), first + bound.block);
     double largest = 0;
     for (size_t j = first; j < end; ++j) largest = std::max(largest, std::abs(double{row[j]}));
     return largest;
@@ -223,7 +223,7 @@ Row RandomRow(std::mt19937_64& random, double largest) {
   const auto uniform = [&](double low, double high) { return std::uniform_real_distribution(low, high)(random); };
   const double scale = std::min(largest / 2, std::pow(10.0, uniform(-30, 30)));
   const int kind = static_cast<int>(random() % 6);
-  Row row(1 + random() % 70);
+  Row row(1 + random() % (random() % 8 == 0 ? 300 : 70));
   for (float& value : row) {
     double drawn = uniform(-1, 1) * scale;
     if (kind == 1) drawn *= std::pow(10.0, uniform(-12, 0));
@@ -302,6 +302,7 @@ TEST_P(CodecRowsTest, LargerValuesOfARowStayLarger) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 2000 && !HasFailure(); ++i) {
     Row row = Held(RandomRow(random, 2e38));
+    row.resize(std::min<size_t>(row.size(), kFp8Block));  // Of those that share a scale.
     std::ranges::sort(row);
     EXPECT_TRUE(std::ranges::is_sorted(ThereAndBack(row))) << ::testing::PrintToString(row);
   }
@@ -309,7 +310,8 @@ TEST_P(CodecRowsTest, LargerValuesOfARowStayLarger) {
 
 TEST_P(CodecRowsTest, RowsDependOnNothingButThemselves) {
   std::mt19937_64 random(TestSeed());
-  for (int columns = 1; columns <= 33; ++columns) {
+  for (int number = 1; number <= 36; ++number) {
+    const int columns = number <= 33 ? number : kFp8Block - 35 + number;
     const int rows = 1 + static_cast<int>(random() % 5);
     Row values;
     for (int i = 0; i < rows * columns; ++i) {
@@ -331,14 +333,15 @@ TEST_P(CodecRowsTest, RowsDependOnNothingButThemselves) {
 
 TEST_P(CodecRowsTest, WhatIsNotFiniteIsNeverTakenForAValue) {
   for (const float bad : {kNan, -kNan, kInfinity, -kInfinity}) {
-    Row row(10, 1.5F);
-    row[5] = bad;
+    Row row(300, 1.5F);
+    const size_t place = 149;
+    row[place] = bad;
     const Row decoded = ThereAndBack(row);
-    const CodecErrorBound::Scope scope = ErrorBoundOf(codec(), element_bytes()).scope;
+    const auto [scope, relative, absolute, block] = ErrorBoundOf(codec(), element_bytes());
     for (size_t i = 0; i < row.size(); ++i) {
-      const bool shares =
-          scope == CodecErrorBound::Scope::kRow || (scope == CodecErrorBound::Scope::kBlock && i / 4 == 1);
-      const bool is_it = i == 5 && scope == CodecErrorBound::Scope::kValue;
+      const bool shares = scope == CodecErrorBound::Scope::kRow ||
+                          (scope == CodecErrorBound::Scope::kBlock && i / block == place / block);
+      const bool is_it = i == place && scope == CodecErrorBound::Scope::kValue;
       if (shares) {
         EXPECT_TRUE(std::isnan(decoded[i])) << i << " is " << decoded[i];
       } else if (is_it) {
@@ -365,20 +368,20 @@ TEST_P(CodecRowsTest, ZfpBlocksTooSmallForItsLibraryAreZeros) {
 }
 
 std::string NameOfCase(const ::testing::TestParamInfo<std::tuple<Codec, ElementType>>& test) {
-  constexpr const char* kNames[] = {"None", "Fp16", "Bf16", "Fp8", "Int8", "Zfp"};
+  constexpr const char* kNames[] = {"None", "Fp16", "Bf16", "Fp8", "Int8", "Zfp", "Fp8Blockwise"};
   const auto& [codec, type] = test.param;
   return StrCat(kNames[static_cast<size_t>(codec)], type == ElementType::kFloat32 ? "OfFloat32" : "OfBfloat16");
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, CodecRowsTest,
                          ::testing::Combine(::testing::Values(Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8,
-                                                              Codec::kInt8, Codec::kZfp),
+                                                              Codec::kInt8, Codec::kZfp, Codec::kFp8Blockwise),
                                             ::testing::Values(ElementType::kFloat32, ElementType::kBfloat16)),
                          NameOfCase);
 
 TEST(CodecTest, OfBuildsWithoutALibraryItsCodecSaysSo) {
   const Status zfp = CheckCodec(Codec::kZfp);
-  for (const Codec codec : {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8}) {
+  for (const Codec codec : {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8, Codec::kFp8Blockwise}) {
     EXPECT_TRUE(CheckCodec(codec).ok());
   }
   if (zfp.ok()) return;
@@ -395,6 +398,31 @@ TEST(CodecTest, RowsHaveTheBytesThatTheCodecSays) {
   EXPECT_EQ(EncodedRowBytes(Codec::kFp8, 5, 2), 12);
   EXPECT_EQ(EncodedRowBytes(Codec::kInt8, 4, 2), 8);
   EXPECT_EQ(EncodedRowBytes(Codec::kZfp, 5, 4), 8);
+  // A scale for each begun block of 128 values; of a row of DeepSeek-V3's 7168, 56.
+  EXPECT_EQ(EncodedRowBytes(Codec::kFp8Blockwise, 5, 2), 12);
+  EXPECT_EQ(EncodedRowBytes(Codec::kFp8Blockwise, 128, 2), 132);
+  EXPECT_EQ(EncodedRowBytes(Codec::kFp8Blockwise, 129, 2), 8 + 132);
+  EXPECT_EQ(EncodedRowBytes(Codec::kFp8Blockwise, 7168, 2), 4 * 56 + 7168);
+}
+
+// Beside a value 1e5 times as large, FP8 has no digits left for the others of its row.
+TEST(CodecTest, ALargeValueCostsItsBlockAlone) {
+  const ElementRowsShape shape = {.rows = 1, .columns = 3 * kFp8Block};
+  Row row(shape.columns, 1.0F);
+  row[kFp8Block + 7] = 1e5F;
+  const auto there_and_back = [&](Codec codec) {
+    Bytes code(EncodedRowBytes(codec, shape));
+    Row decoded(row.size());
+    EXPECT_TRUE(Encode(codec, shape, reinterpret_cast<const std::byte*>(row.data()), code.data()).ok());
+    EXPECT_TRUE(Decode(codec, shape, code.data(), reinterpret_cast<std::byte*>(decoded.data())).ok());
+    return decoded;
+  };
+  const Row by_row = there_and_back(Codec::kFp8), by_block = there_and_back(Codec::kFp8Blockwise);
+  for (const int column : {0, kFp8Block - 1, 2 * kFp8Block, 3 * kFp8Block - 1}) {
+    EXPECT_GT(std::abs(by_row[column] - 1), 0.1) << column;
+    EXPECT_NEAR(by_block[column], 1, 1e-6) << column;
+  }
+  EXPECT_GT(std::abs(by_block[kFp8Block] - 1), 0.1);
 }
 
 TEST(CodecTest, OnlyBf16OfBf16LosesNothing) {

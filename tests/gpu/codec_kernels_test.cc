@@ -58,7 +58,8 @@ void ExpectSameValues(const ByteVector& found, const ByteVector& expected, Eleme
 
 // Codes of FP16 and BF16 are values themselves, and rows without a codec too.
 void ExpectSameCodes(Codec codec, ElementType type, ByteVector found, ByteVector expected) {
-  if (codec == Codec::kNone || codec == Codec::kFp8 || codec == Codec::kInt8 || codec == Codec::kZfp) {
+  if (codec == Codec::kNone || codec == Codec::kFp8 || codec == Codec::kInt8 || codec == Codec::kZfp ||
+      codec == Codec::kFp8Blockwise) {
     EXPECT_EQ(found, expected);
     return;
   }
@@ -119,7 +120,7 @@ TEST_P(CodecKernelsTest, RowsBehindTheLastAreLeftAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, CodecKernelsTest,
                          ::testing::Values(Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8,
-                                           Codec::kZfp));
+                                           Codec::kZfp, Codec::kFp8Blockwise));
 
 class ZfpKernelsTest : public DeviceTest {};
 

@@ -127,7 +127,7 @@ TEST(ContractTest, KernelNames) {
   for (const std::string kernel :
        {"DEVICE_COPY", "EXPERT_GEMM", "GATE", "PERMUTE", "ENCODE_FP16", "ENCODE_BF16", "ENCODE_FP8", "ENCODE_INT8",
         "ENCODE_ZFP", "DECODE_FP16", "DECODE_BF16", "DECODE_FP8", "DECODE_INT8", "DECODE_ZFP", "EXPERT_INPUT_GRADIENT",
-        "EXPERT_WEIGHT_GRADIENT"}) {
+        "EXPERT_WEIGHT_GRADIENT", "ENCODE_FP8_BLOCKWISE", "DECODE_FP8_BLOCKWISE"}) {
     ExpectKeys<v1::KernelModel>(R"({"kernel": ")" + kernel + "\"}");
   }
 }

@@ -65,7 +65,7 @@ void ExpectSameNames(int count, int of_messages_alone = 0) {
 }
 
 TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
-  ExpectSameNames<Codec, v1::Codec::Kind>(6);
+  ExpectSameNames<Codec, v1::Codec::Kind>(7);
   ExpectSameNames<Collective, v1::Collective::Kind>(5);
   ExpectSameNames<AllToAllAlgorithm, v1::AllToAll::Algorithm>(4);
   ExpectSameNames<Contention, v1::Contention::Kind>(5);

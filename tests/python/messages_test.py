@@ -41,7 +41,7 @@ def test_numbers_are_written_as_the_planner_writes_them(number, text):
         ({"layer": {"capacityFactor": math.nan}}, "layer.capacityFactor", "nan", "a finite number"),
         ({"layer": {"expertBias": 1}}, "layer.expertBias", "1", "true or false"),
         ({"layer": [1]}, "layer", "a list", "an object"),
-        ({"dispatchCodec": "FP9"}, "dispatchCodec", 'the string "FP9"', "one of NONE, FP16, BF16, FP8, INT8, ZFP"),
+        ({"dispatchCodec": "FP9"}, "dispatchCodec", 'the string "FP9"', "one of NONE, FP16, BF16, FP8, INT8, ZFP, FP8_BLOCKWISE"),
         ({"name": 3}, "name", "3", "a string"),
         ({"name": "\ud800"}, "name", "half a surrogate pair", "text"),
         ({"routing": {"tokensPerExpert": 3}}, "routing.tokensPerExpert", "3", "a list"),

@@ -12,7 +12,7 @@ void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results) {
     const RowShape shape = {.type = type, .columns = kColumns};
     const BenchMemory elements(kRows * shape.row_bytes()), codes(kRows * shape.row_bytes());
     const PlacedRows rows = {.data = elements.data(), .cells = {.rows_per_cell = kRows}};
-    for (const Codec codec : {Codec::kFp16, Codec::kFp8, Codec::kInt8, Codec::kZfp}) {
+    for (const Codec codec : {Codec::kFp16, Codec::kFp8, Codec::kFp8Blockwise, Codec::kInt8, Codec::kZfp}) {
       FillElements(elements, type);
       const double bytes =
           kRows * (static_cast<double>(shape.row_bytes()) + EncodedRowBytes(codec, kColumns, shape.element_bytes()));

@@ -42,7 +42,7 @@ const choice = (path: string, label: string, options: readonly string[], more: P
 });
 const flag = (path: string, label: string): FlagField => ({ kind: "flag", path, label, fallback: "no" });
 
-const codecs = ["NONE", "FP16", "BF16", "FP8", "INT8", "ZFP"] as const;
+const codecs = ["NONE", "FP16", "BF16", "FP8", "INT8", "ZFP", "FP8_BLOCKWISE"] as const;
 const required = "required";
 const front = { front: true } as const;
 
