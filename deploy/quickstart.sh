@@ -65,10 +65,10 @@ install_packages() {
   say "all of deploy/packages.txt is installed, but for what the tests of deploy/ want"
 }
 
-# One compiler for each core, and each with a gigabyte of memory.
+# One compiler for each core, and each with two gigabytes of memory.
 build_jobs() {
   awk -v cores="$(nproc)" '
-    /^MemAvailable:/ { room = int($2 / 1048576) }
+    /^MemAvailable:/ { room = int($2 / 2097152) }
     END { jobs = room < cores ? room : cores; print jobs < 1 ? 1 : jobs }' /proc/meminfo
 }
 

@@ -364,9 +364,9 @@ CodedRows RowsOf(Codec codec, const RowShape& shape, const PlacedRows& elements,
 
 Status CheckCodec(Codec codec) {
   if (OwnNames<Codec>::IndexOf(codec) < 0) return OkStatus();
-  return Unimplemented(StrCat("codec ", Name(codec),
-                              ": found one that a program adds, expected one with a CUDA kernel ",
-                              "(NONE, FP16, BF16, FP8, FP8_BLOCKWISE, INT8, ZFP); plan with one of these, or use the host backend"));
+  return Unimplemented(
+      StrCat("codec ", Name(codec), ": found one that a program adds, expected one with a CUDA kernel ",
+             "(NONE, FP16, BF16, FP8, FP8_BLOCKWISE, INT8, ZFP); plan with one of these, or use the host backend"));
 }
 
 Status Encode(Codec codec, const RowShape& shape, const PlacedRows& in, std::byte* out, cudaStream_t stream) {

@@ -63,10 +63,10 @@ std::string_view Name(Kernel kernel) {
 
 namespace {
 // Both in the order of the codecs behind Codec::kNone.
-constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, Kernel::kEncodeFp8, Kernel::kEncodeInt8,
-                                     Kernel::kEncodeZfp,  Kernel::kEncodeFp8Blockwise};
-constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8, Kernel::kDecodeInt8,
-                                     Kernel::kDecodeZfp,  Kernel::kDecodeFp8Blockwise};
+constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, Kernel::kEncodeFp8,
+                                     Kernel::kEncodeInt8, Kernel::kEncodeZfp,  Kernel::kEncodeFp8Blockwise};
+constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8,
+                                     Kernel::kDecodeInt8, Kernel::kDecodeZfp,  Kernel::kDecodeFp8Blockwise};
 constexpr Kernel kProducts[] = {Kernel::kExpertGemm, Kernel::kExpertInputGradient, Kernel::kExpertWeightGradient};
 
 // The kernels of registered codecs and experts, looked up by the number that each got when it was registered.
@@ -149,9 +149,7 @@ bool IsAttention(Kernel kernel) { return kernel == Kernel::kAttention || kernel 
 
 bool CountsFlops(Kernel kernel) { return IsExpertProduct(kernel) || IsLinear(kernel) || IsAttention(kernel); }
 
-bool IsOfTheRestOfAStep(Kernel kernel) {
-  return kernel >= Kernel::kLinear && kernel <= Kernel::kHostLaunch;
-}
+bool IsOfTheRestOfAStep(Kernel kernel) { return kernel >= Kernel::kLinear && kernel <= Kernel::kHostLaunch; }
 
 std::span<const KernelShapeField> KernelShapeFields() {
   static constexpr KernelShapeField kFields[] = {

@@ -23,12 +23,16 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
 
 std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload) {
   std::vector<Knobs> variants = {variant};
-  std::vector<Codec> codecs = {Codec::kNone};
-  for (const Codec codec : LossyCodecs()) {
-    if (CodecAllowed(codec, variant.family, workload).ok()) codecs.push_back(codec);
-  }
-  for (const Codec dispatch : codecs) {
-    for (const Codec combine : codecs) {
+  const auto codecs = [&](Codec named) {
+    std::vector<Codec> allowed = {Codec::kNone};
+    for (const Codec codec : LossyCodecs()) {
+      const bool may_be = !workload.named_codecs_only || codec == named;
+      if (may_be && CodecAllowed(codec, variant.family, workload).ok()) allowed.push_back(codec);
+    }
+    return allowed;
+  };
+  for (const Codec dispatch : codecs(workload.dispatch_codec)) {
+    for (const Codec combine : codecs(workload.combine_codec)) {
       Knobs knobs = variant;
       knobs.dispatch_codec = dispatch;
       knobs.combine_codec = combine;

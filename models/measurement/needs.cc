@@ -98,8 +98,9 @@ void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& l
     if (!FamilyAllowed(family, workload, cluster).ok()) continue;
     for (const Knobs& plain : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const Knobs& variant : WithCodecs(plain, workload)) {
-        // What two codecs ask, each asks with itself on the other way.
-        if (variant.dispatch_codec != variant.combine_codec && !plain.overlapped_gather) continue;
+        // What two codecs ask, each asks with itself on the other way, where any may be on both.
+        const bool differ = variant.dispatch_codec != variant.combine_codec;
+        if (differ && !plain.overlapped_gather && !workload.named_codecs_only) continue;
         const int most = MaxPieces(family, workload);
         // Of the many variants the ends will do: curves are smooth in between.
         const bool plainest = variant.all_to_all == AllToAllAlgorithm::kDirect && variant == plain;

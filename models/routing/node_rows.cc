@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/routing/expert_load.h"
+#include "models/routing/part_rows.h"
 #include "models/routing/token_copies.h"
 
 namespace moeplan {
@@ -67,6 +68,19 @@ std::vector<NodePart> PartsWhereTokensChoose(const Workload& workload, int nodes
   return parts;
 }
 
+// What the busiest of the ranks has beyond the mean, as PartRows has it. A relay's tokens are those of one rank of each
+// node: each of them reaches the relay's node or does not, with any of its choices.
+void AddChance(const Workload& workload, int nodes, NodeRows& rows) {
+  const Layer& layer = workload.layer;
+  const Layout& layout = workload.layout;
+  const double tokens = nodes * SizesOf(layer, layout).tokens / layout.tensor_parallel;
+  const double most = ExpectedLargestNormal(layout.expert_parallel * layout.expert_sharding_parallel);
+  const double different = layer.experts > 1 ? (layer.experts - layer.top_k) / (layer.experts - 1.0) : 0;
+  rows.received += most * std::sqrt(rows.received * std::max(0.0, 1 - rows.received / tokens));
+  rows.passed_on += most * std::sqrt(rows.passed_on * (1 - 1.0 / nodes) * different);
+  rows.arriving *= PartRows(workload).BusiestRatio(1);
+}
+
 }  // namespace
 
 NodeRows BusiestNodeRows(const Workload& workload, int nodes) {
@@ -81,6 +95,7 @@ NodeRows BusiestNodeRows(const Workload& workload, int nodes) {
   // A node's pairs go to its experts' ranks in equal parts, each to all shards of its expert, unless some are favoured.
   rows.arriving = experts_choose || IsEven(workload) ? rows.passed_on * workload.layout.expert_sharding_parallel
                                                      : BusiestSliceRows(workload).received;
+  if (IsDropless(workload.layer) && IsEven(workload)) AddChance(workload, nodes, rows);
   return rows;
 }
 

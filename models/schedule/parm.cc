@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "models/routing/expert_load.h"
+#include "models/routing/part_rows.h"
 #include "models/schedule/expert_shard_route.h"
 #include "models/schedule/families.h"
 
@@ -23,7 +24,12 @@ class SliceRoute final : public ExpertShardRoute {
         sent_rows_(std::min(1.0, 1 / CapacityFactorOf(workload.layer, workload.layout)) * build.sizes().capacity /
                    slices_ / units_),
         received_rows_(sent_rows_) {
-    if (!exact_ || IsEven(workload)) return;
+    if (!exact_) return;
+    if (IsEven(workload)) {
+      // Nothing is dropped, so an exchange and the experts behind it end when the rank has its rows that gets the most.
+      if (IsDropless(workload.layer)) received_rows_ *= PartRows(workload).BusiestRatio(1);
+      return;
+    }
     const SliceRows rows = BusiestSliceRows(workload);
     const double experts = workload.layer.experts;
     sent_rows_ = rows.sent / experts / units_;

@@ -95,8 +95,7 @@ double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
     case Codec::kBf16: return 2.0 * columns;
     case Codec::kFp8:
     case Codec::kInt8:
-    case Codec::kFp8Blockwise:
-      return 4.0 * ScalesOfRow(codec, columns) + RoundUpTo(4, columns);
+    case Codec::kFp8Blockwise: return 4.0 * ScalesOfRow(codec, columns) + RoundUpTo(4, columns);
     case Codec::kZfp: return RoundUpTo(kZfpBlock, columns);
   }
   return RoundUpTo(4, static_cast<int>(OwnCodecOf(codec).row_bytes(columns)));

@@ -21,8 +21,8 @@ inline constexpr double kZfpSmallest = 0x1p-96;
 // Neighbouring columns that share a scale under FP8_BLOCKWISE, as rows are dispatched in DeepSeek-V3 (arXiv 2412.19437,
 // §3.3.2): one that is far larger than the rest costs its own block precision, rather than all of its row.
 inline constexpr int kFp8Block = 128;
-// The same of FP8 and INT8, of which a row has one scale, too; and how many scales a row has, which its code begins with.
-// Require one of the three codecs and at least one column.
+// The same of FP8 and INT8, of which a row has one scale, too; and how many scales a row has, which its code begins
+// with. Require one of the three codecs and at least one column.
 int ColumnsOfScale(Codec codec, int columns);
 int ScalesOfRow(Codec codec, int columns);
 
@@ -71,8 +71,8 @@ Codec CodecOnWire(Codec codec, int bytes_per_element);
 // range.
 bool IsLossy(Codec codec, int bytes_per_element);
 
-// NONE: 0. FP16, BF16: half of the last digit kept. FP8, FP8_BLOCKWISE, INT8: half of the largest step, 32 of 448 and 1 of 127. ZFP:
-// see codec.cc.
+// NONE: 0. FP16, BF16: half of the last digit kept. FP8, FP8_BLOCKWISE, INT8: half of the largest step, 32 of 448 and 1
+// of 127. ZFP: see codec.cc.
 CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element);
 
 }  // namespace moeplan

@@ -116,6 +116,8 @@ struct Workload {
   Codec dispatch_codec = Codec::kNone;
   Codec combine_codec = Codec::kNone;
   bool allow_lossy = false;
+  // With allow_lossy: rows may go by dispatch_codec, and come back by combine_codec, but by no other codec.
+  bool named_codecs_only = false;
   Phase phase = Phase::kForward;
   CapacityPassing capacity_passing = CapacityPassing::kExact;
   // What a training job keeps in memory (models/memory); absent: buffers and expert weights alone are counted, and the

@@ -90,6 +90,7 @@ StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_vi
   ASSIGN_OR_RETURN(workload.combine_codec,
                    EnumFromProto<Codec>(message.combine_codec(), FieldPath(path, "combineCodec")));
   workload.allow_lossy = message.allow_lossy();
+  workload.named_codecs_only = message.named_codecs_only();
   ASSIGN_OR_RETURN(workload.phase, EnumFromProto<Phase>(message.phase(), FieldPath(path, "phase")));
   ASSIGN_OR_RETURN(workload.capacity_passing,
                    EnumFromProto<CapacityPassing>(message.capacity_passing(), FieldPath(path, "capacityPassing")));
@@ -158,6 +159,7 @@ v1::Workload ToProto(const Workload& workload) {
   message.set_dispatch_codec(EnumToProto<v1::Codec::Kind>(workload.dispatch_codec));
   message.set_combine_codec(EnumToProto<v1::Codec::Kind>(workload.combine_codec));
   message.set_allow_lossy(workload.allow_lossy);
+  message.set_named_codecs_only(workload.named_codecs_only);
   message.set_phase(EnumToProto<v1::Phase::Kind>(workload.phase));
   message.set_capacity_passing(EnumToProto<v1::CapacityPassing::Kind>(workload.capacity_passing));
   if (workload.zero_stage) message.set_zero_stage(*workload.zero_stage);

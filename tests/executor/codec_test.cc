@@ -381,7 +381,8 @@ INSTANTIATE_TEST_SUITE_P(Codecs, CodecRowsTest,
 
 TEST(CodecTest, OfBuildsWithoutALibraryItsCodecSaysSo) {
   const Status zfp = CheckCodec(Codec::kZfp);
-  for (const Codec codec : {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8, Codec::kFp8Blockwise}) {
+  for (const Codec codec :
+       {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8, Codec::kFp8Blockwise}) {
     EXPECT_TRUE(CheckCodec(codec).ok());
   }
   if (zfp.ok()) return;

@@ -1,5 +1,5 @@
-#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
+#include "models/measurement/cost_key.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,6 +119,24 @@ TEST(NeedsTest, ScheMoesRuleAsksItsSizesAndItsCodecs) {
   // 2·2·8192·64 flops in 1, 2, 4 parts.
   const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 32, .hidden_dim = 32};
   for (const double flops : {524288, 1048576, 2097152}) EXPECT_THAT(SizesAsked(needs, expert), Contains(flops));
+}
+
+// The recipe of models of today: FP8 in blocks there, rows as they are back.
+TEST(NeedsTest, OnlyNamedCodecsAreAskedWhereNoOtherMayBe) {
+  Workload workload = Resolved();
+  workload.allow_lossy = true;
+  workload.dispatch_codec = Codec::kFp8Blockwise;
+  const auto encoders = [&] {
+    std::set<Kernel> kernels;
+    for (const Need& need : NeedsOf({workload}, kTwoNodesOfTwo)) {
+      const auto* kernel = std::get_if<KernelKey>(&need.key);
+      if (kernel != nullptr && CodecOf(kernel->kernel) != Codec::kNone) kernels.insert(kernel->kernel);
+    }
+    return kernels;
+  };
+  EXPECT_THAT(encoders(), ::testing::IsSupersetOf({Kernel::kEncodeFp8, Kernel::kEncodeFp8Blockwise}));
+  workload.named_codecs_only = true;
+  EXPECT_THAT(encoders(), ElementsAre(Kernel::kEncodeFp8Blockwise, Kernel::kDecodeFp8Blockwise));
 }
 
 TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {

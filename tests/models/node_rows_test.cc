@@ -127,6 +127,44 @@ TEST(NodeRowsTest, AnEvenRouterSendsWhatDrawsOfItSend) {
   }
 }
 
+// Of ranks that all draw for themselves, the one that gets the most, in the mean over many batches.
+TEST(NodeRowsTest, ADroplessLayerWaitsForTheRankThatChanceGivesTheMost) {
+  constexpr int kRanks = 8, kPlaces = kRanks / kNodes, kHolders = 4, kBatches = 60, kFewTokens = 512;
+  std::mt19937_64 random(TestSeed());
+  for (const int top_k : {2, 6}) {
+    Workload workload = WorkloadOf(top_k);
+    workload.layer.sequence_length = kFewTokens;
+    workload = Resolved(workload);
+    const std::vector<double> shares = ExpertShares(workload);
+    NodeRows counted;
+    for (int batch = 0; batch < kBatches; ++batch) {
+      double received[kRanks] = {}, passed_on[kRanks] = {}, arriving[kHolders] = {};
+      for (int rank = 0; rank < kRanks; ++rank) {
+        for (int token = 0; token < kFewTokens; ++token) {
+          bool goes[kNodes] = {};
+          for (const int expert : Choose(workload.layer, shares, random)) {
+            const int node = expert / kExpertsPerNode;
+            goes[node] = true;
+            ++passed_on[node * kPlaces + rank % kPlaces];
+            ++arriving[expert * kHolders / kExperts];
+          }
+          for (int node = 0; node < kNodes; ++node) received[node * kPlaces + rank % kPlaces] += goes[node] ? 1 : 0;
+        }
+      }
+      counted.received += *std::ranges::max_element(received) / kBatches;
+      counted.passed_on += *std::ranges::max_element(passed_on) / kBatches;
+      counted.arriving += *std::ranges::max_element(arriving) / kBatches;
+    }
+    const NodeRows rows = BusiestNodeRows(workload, kNodes);
+    EXPECT_NEAR(rows.received, counted.received, 0.008 * counted.received);
+    EXPECT_NEAR(rows.passed_on, counted.passed_on, 0.008 * counted.passed_on);
+    EXPECT_NEAR(rows.arriving, counted.arriving, 0.008 * counted.arriving);
+    EXPECT_GT(counted.passed_on, 1.01 * kFewTokens * top_k) << "nothing was tested";
+    EXPECT_EQ(BusiestNodeRows(Resolved(WorkloadOf(top_k, /*capacity_factor=*/4)), kNodes).passed_on, kTokens * top_k)
+        << "with capacity, as many as the average";
+  }
+}
+
 TEST(NodeRowsTest, CapacityDropsTheLastTokensOrTheLastChoices) {
   for (const double factor : {0.25, 0.6, 3.0}) {
     for (const GateKind gate : {GateKind::kTopK, GateKind::kBatchPrioritized}) {

@@ -491,9 +491,16 @@ TEST(ScheduleTest, CodecsStandOnlyWhereTheyAreAllowedAndDoSomething) {
   EXPECT_TRUE(CodecAllowed(Codec::kFp8, Family::kParmS1, workload).ok());
   EXPECT_EQ(CodecAllowed(Codec::kFp8, Family::kBaseline, workload).code(), StatusCode::kInfeasible);
   EXPECT_EQ(CodecAllowed(Codec::kBf16, Family::kParmS1, workload).code(), StatusCode::kInfeasible) << "BF16 already";
-  // NONE and four codecs each way; back alone none where the overlapped gather sums on the way.
-  EXPECT_EQ(WithCodecs({.family = Family::kParmS2}, workload).size(), 25U);
-  EXPECT_EQ(WithCodecs({.family = Family::kParmS2, .overlapped_gather = true}, workload).size(), 5U);
+  // NONE and five codecs each way; back alone none where the overlapped gather sums on the way.
+  EXPECT_EQ(WithCodecs({.family = Family::kParmS2}, workload).size(), 36U);
+  EXPECT_EQ(WithCodecs({.family = Family::kParmS2, .overlapped_gather = true}, workload).size(), 6U);
+  // Of the recipe that says which, that one or none.
+  Workload recipe = workload;
+  recipe.dispatch_codec = Codec::kFp8Blockwise;
+  recipe.named_codecs_only = true;
+  EXPECT_THAT(WithCodecs({.family = Family::kParmS2}, recipe),
+              ::testing::ElementsAre(Knobs{.family = Family::kParmS2},
+                                     Knobs{.family = Family::kParmS2, .dispatch_codec = Codec::kFp8Blockwise}));
   EXPECT_EQ(WithCodecs({.family = Family::kBaseline}, workload).size(), 1U);
   const TaskGraph graph = Build({.family = Family::kParmS2, .dispatch_codec = Codec::kInt8}, workload);
   // y / N_MP rows of 8 elements: a scale and eight bytes instead of sixteen.

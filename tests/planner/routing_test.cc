@@ -293,7 +293,18 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
     EXPECT_GE(sized.layer.capacity_factor, factor < 4 ? 1.02 * factor : factor) << "batches stray from the mean";
     EXPECT_LT(sized.layer.capacity_factor, 1.4 * factor);
     const PlanAnswer answer = Answer(dropless), expected = Answer(sized);
-    EXPECT_EQ(answer.candidates, expected.candidates);
+    if (!routed.empty()) {
+      EXPECT_EQ(answer.candidates, expected.candidates);
+    }
+    for (const Plan& plan : answer.candidates) {
+      const auto same = std::ranges::find(expected.candidates, plan.knobs, &Plan::knobs);
+      if (same == expected.candidates.end()) continue;
+      const double ratio = plan.predicted_time_s / same->predicted_time_s;
+      // An even router's rows, where they alone are sent, are those of the rank that chance gives the most.
+      const bool has_rows_alone = routed.empty() && plan.knobs.family == Family::kParmS1;
+      EXPECT_GE(ratio, has_rows_alone ? 1.0005 : 1) << Name(plan.knobs.family);
+      EXPECT_LE(ratio, has_rows_alone ? 1.05 : 1) << Name(plan.knobs.family);
+    }
     EXPECT_EQ(answer.workload.layer.capacity_factor, 0);
     EXPECT_EQ(answer.workload.layer.receive_factor, 4);
     EXPECT_THAT(answer.warnings, ::testing::Contains(HasSubstr(

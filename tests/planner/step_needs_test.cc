@@ -82,8 +82,8 @@ TEST(StepNeedsTest, SizesOfAKeyAreApartAndAttentionIsOfWholeSequences) {
     for (const double size : sizes) EXPECT_EQ(std::fmod(size, one), 0) << size;
   }
   EXPECT_EQ(sequences, (std::set<int>{64, 512}));
-  for (int value = static_cast<int>(Kernel::kLinear); value < kBuiltIn<Kernel>; ++value) {
-    EXPECT_TRUE(kernels.contains(static_cast<Kernel>(value))) << Name(static_cast<Kernel>(value));
+  for (const Kernel kernel : AllFrom(Kernel::kLinear)) {
+    EXPECT_EQ(kernels.contains(kernel), IsOfTheRestOfAStep(kernel)) << Name(kernel);
   }
 }
 

@@ -143,7 +143,7 @@ TEST(ContractTest, WorkloadKeys) {
     "layout": {"tensorParallel": 1, "expertParallel": 2, "expertShardingParallel": 3, "contextParallel": 4,
                "pipelineParallel": 5, "dataParallel": 6},
     "minChunkBytes": 7, "maxChunks": 8, "maxPartitionDegree": 9, "dispatchCodec": "ZFP", "combineCodec": "INT8",
-    "allowLossy": true, "phase": "TRAINING", "capacityPassing": "PADDED"}]})");
+    "allowLossy": true, "namedCodecsOnly": true, "phase": "TRAINING", "capacityPassing": "PADDED"}]})");
   for (const std::string gate : {"TOP_K", "SWITCH", "BATCH_PRIORITIZED", "EXPERT_CHOICE", "RANDOM", "HASH"}) {
     ExpectKeys<v1::Layer>(R"({"gate": ")" + gate + "\"}");
   }

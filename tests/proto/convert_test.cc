@@ -139,6 +139,7 @@ Workload FullWorkload() {
   workload.dispatch_codec = Codec::kFp8;
   workload.combine_codec = Codec::kZfp;
   workload.allow_lossy = true;
+  workload.named_codecs_only = true;
   workload.phase = Phase::kTraining;
   workload.capacity_passing = CapacityPassing::kPadded;
   workload.zero_stage = 0;

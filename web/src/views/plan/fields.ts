@@ -104,6 +104,7 @@ export const groups: readonly FieldGroup[] = [
       choice("combineCodec", "Codec back (rule)", codecs),
       choice("capacityPassing", "Capacity passing", ["EXACT", "PADDED"]),
       flag("allowLossy", "Lossy codecs allowed"),
+      flag("namedCodecsOnly", "No codecs but these"),
     ],
   },
   {
