@@ -15,7 +15,7 @@ inline constexpr int kMeasuredRuns = 9;
 // Of which each of validate's last rounds counts the median.
 inline constexpr int kRunsOfFinalRound = 3;
 
-// What making weights may take, and the reference in double precision.
+// Making weights, and the reference in double precision, may take so long.
 inline constexpr double kPrepareS = 120;
 
 // The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.

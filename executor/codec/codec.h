@@ -1,8 +1,8 @@
 // Rows of elements to what travels for them, and back (models/workload/codec.h: lengths and error bounds).
 //
 // Encoded rows have one length each and depend on nothing but their own row, so any of them can be sent, placed and
-// decoded alone. FP8 and INT8 rows begin with their scale, the largest magnitude of the row / 448 or / 127; FP8_BLOCKWISE rows with the scales of their
-// blocks of 128 columns, the largest magnitude of the block / 448.
+// decoded alone. FP8 and INT8 rows begin with their scale, the largest magnitude of the row / 448 or / 127;
+// FP8_BLOCKWISE rows with the scales of their blocks of 128 columns, the largest magnitude of the block / 448.
 //
 // A NaN or an infinity stays what it is under FP16 and BF16; under FP8 and INT8 it makes its whole row NaN, under
 // FP8_BLOCKWISE its block of 128, under ZFP its block of 4. The sign of zero is lost under INT8 and ZFP.

@@ -23,7 +23,7 @@ struct CodedRows {
   std::byte* codes = nullptr;
   int columns = 0;
   int64_t code_bytes = 0;  // Of a row.
-  int scales = 0;          // That the code of a row begins with.
+  int scales = 0;          // The code of a row begins with so many.
 
   template <typename Element>
   __device__ Element* ElementsOf(int64_t row) const {
@@ -182,16 +182,19 @@ __global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLa
     // The compiler moves no load past a store, so the loads of several accesses come first.
     for (int first = launch.FirstAccess(threadIdx.x); first < launch.accesses_per_row; first += kAtOnce * stride) {
       uint32_t held[kAtOnce] = {};
+      float scale_of[kAtOnce] = {};
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * stride;
-        if (i < launch.accesses_per_row) held[j] = CodesAt<kCount>(codes, i);
+        if (i >= launch.accesses_per_row) continue;
+        held[j] = CodesAt<kCount>(codes, i);
+        if constexpr (kBlocks) scale_of[j] = scales[i * kCount / kFp8Block];
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * stride;
         if (i >= launch.accesses_per_row) continue;
-        const float scale = kBlocks ? scales[i * kCount / kFp8Block] : of_row;
+        const float scale = kBlocks ? scale_of[j] : of_row;
         float values[kCount];
         if constexpr (kCount == 1) {
           values[0] = Code::ValueOf(static_cast<uint8_t>(held[j]));

@@ -52,7 +52,7 @@ enum class Kernel {
   kOptimizer,
   // What the host takes to launch kernels one after another, through the library that the job runs.
   kHostLaunch,
-  // Of the codec that came after these.
+  // FP8_BLOCKWISE was added after the kernels above.
   kEncodeFp8Blockwise,
   kDecodeFp8Blockwise,
 };

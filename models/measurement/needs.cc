@@ -100,7 +100,9 @@ void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& l
       for (const Knobs& variant : WithCodecs(plain, workload)) {
         // What two codecs ask, each asks with itself on the other way, where any may be on both.
         const bool differ = variant.dispatch_codec != variant.combine_codec;
-        if (differ && !plain.overlapped_gather && !workload.named_codecs_only) continue;
+        const bool each_way_has_its_own =
+            workload.named_codecs_only && workload.dispatch_codec != workload.combine_codec;
+        if (differ && !plain.overlapped_gather && !each_way_has_its_own) continue;
         const int most = MaxPieces(family, workload);
         // Of the many variants the ends will do: curves are smooth in between.
         const bool plainest = variant.all_to_all == AllToAllAlgorithm::kDirect && variant == plain;

@@ -2,7 +2,7 @@
 // slices exchange.
 //
 // All are expected counts of one source batch, taken real: routing says how many pairs each expert gets on average, and
-// every batch and every slice of one is taken to be like the average, but for WithExpectedSlots. Slots are those of
+// every batch and slice is taken to be like the average, but for WithExpectedSlots and part_rows.h. Slots are those of
 // design.md §5: T for each expert and source batch; pairs beyond them are dropped. A token goes to an expert once, so
 // no expert gets more than B·L pairs, whatever share it was said to have. Requires resolved workloads; pure.
 #pragma once

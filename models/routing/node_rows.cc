@@ -68,8 +68,8 @@ std::vector<NodePart> PartsWhereTokensChoose(const Workload& workload, int nodes
   return parts;
 }
 
-// What the busiest of the ranks has beyond the mean, as PartRows has it. A relay's tokens are those of one rank of each
-// node: each of them reaches the relay's node or does not, with any of its choices.
+// Adds what chance gives the busiest of the ranks beyond the mean, as PartRows has it. A relay's tokens are those of
+// one rank of each node: each of them reaches the relay's node or does not, with any of its choices.
 void AddChance(const Workload& workload, int nodes, NodeRows& rows) {
   const Layer& layer = workload.layer;
   const Layout& layout = workload.layout;
@@ -77,7 +77,9 @@ void AddChance(const Workload& workload, int nodes, NodeRows& rows) {
   const double most = ExpectedLargestNormal(layout.expert_parallel * layout.expert_sharding_parallel);
   const double different = layer.experts > 1 ? (layer.experts - layer.top_k) / (layer.experts - 1.0) : 0;
   rows.received += most * std::sqrt(rows.received * std::max(0.0, 1 - rows.received / tokens));
+  rows.received = std::min(rows.received, tokens);
   rows.passed_on += most * std::sqrt(rows.passed_on * (1 - 1.0 / nodes) * different);
+  rows.passed_on = std::min(rows.passed_on, tokens * layer.top_k);
   rows.arriving *= PartRows(workload).BusiestRatio(1);
 }
 
@@ -95,8 +97,20 @@ NodeRows BusiestNodeRows(const Workload& workload, int nodes) {
   // A node's pairs go to its experts' ranks in equal parts, each to all shards of its expert, unless some are favoured.
   rows.arriving = experts_choose || IsEven(workload) ? rows.passed_on * workload.layout.expert_sharding_parallel
                                                      : BusiestSliceRows(workload).received;
-  if (IsDropless(workload.layer) && IsEven(workload)) AddChance(workload, nodes, rows);
-  return rows;
+  if (!IsDropless(workload.layer)) return rows;
+  if (IsEven(workload)) {
+    AddChance(workload, nodes, rows);
+    return rows;
+  }
+  // A router that hardly favours any has at least what chance gives an even one of as many pairs.
+  Workload even = workload;
+  even.routing.reset();
+  const NodeRows least = BusiestNodeRows(even, nodes);
+  const double sent_share = 1 - DroppedShare(workload);
+  return {.sent = std::max(rows.sent, sent_share * least.sent),
+          .received = std::max(rows.received, sent_share * least.received),
+          .passed_on = std::max(rows.passed_on, sent_share * least.passed_on),
+          .arriving = std::max(rows.arriving, sent_share * least.arriving)};
 }
 
 }  // namespace moeplan

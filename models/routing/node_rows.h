@@ -1,9 +1,9 @@
 // How many rows ranks exchange that send each token once to each node, and there its pairs to their experts.
 //
 // Expected counts; as models/routing/expert_load.h says, every batch and every slice of one is like the average, but
-// that a dropless layer without favourites waits for the rank that chance gives the most (models/routing/part_rows.h). A
-// router that favours some experts reaches a node as one that favours none would with so many draws more or fewer.
-// Requires a resolved workload; pure.
+// that a dropless layer waits at least for the rank that chance gives the most (models/routing/part_rows.h). A router
+// that favours some experts reaches a node as one that favours none would with so many draws more or fewer. Requires a
+// resolved workload; pure.
 #pragma once
 
 #include "models/workload/workload.h"

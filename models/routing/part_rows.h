@@ -1,4 +1,4 @@
-// How many rows the busiest rank has of one part of a batch that is cut along its samples.
+// How many rows the busiest rank has of a batch, or of one part of it that is cut along its samples.
 //
 // The whole batch sends every slot, filled or not: f·k·T of a rank's T tokens, f the capacity factor. A part sends the
 // rows that it has, which differ from rank to rank, and an exchange or the experts behind it are done when the busiest

@@ -25,15 +25,16 @@ class SliceRoute final : public ExpertShardRoute {
                    slices_ / units_),
         received_rows_(sent_rows_) {
     if (!exact_) return;
-    if (IsEven(workload)) {
-      // Nothing is dropped, so an exchange and the experts behind it end when the rank has its rows that gets the most.
-      if (IsDropless(workload.layer)) received_rows_ *= PartRows(workload).BusiestRatio(1);
-      return;
-    }
+    // Where nothing is dropped, an exchange and the experts behind it end when the rank has its rows that chance gives
+    // the most, also of a router that hardly favours any expert.
+    if (IsDropless(workload.layer)) received_rows_ *= PartRows(workload).BusiestRatio(1);
+    if (IsEven(workload)) return;
     const SliceRows rows = BusiestSliceRows(workload);
     const double experts = workload.layer.experts;
     sent_rows_ = rows.sent / experts / units_;
-    received_rows_ = rows.received / (experts * workload.layout.expert_sharding_parallel) / units_;
+    const double received = rows.received / (experts * workload.layout.expert_sharding_parallel) / units_;
+    const double of_chance = IsDropless(workload.layer) ? (1 - DroppedShare(workload)) * received_rows_ : 0;
+    received_rows_ = std::max(of_chance, received);
   }
 
   TokenShare token_share() const override { return TokenShare::kSlice; }

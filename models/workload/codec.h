@@ -21,8 +21,8 @@ inline constexpr double kZfpSmallest = 0x1p-96;
 // Neighbouring columns that share a scale under FP8_BLOCKWISE, as rows are dispatched in DeepSeek-V3 (arXiv 2412.19437,
 // §3.3.2): one that is far larger than the rest costs its own block precision, rather than all of its row.
 inline constexpr int kFp8Block = 128;
-// The same of FP8 and INT8, of which a row has one scale, too; and how many scales a row has, which its code begins
-// with. Require one of the three codecs and at least one column.
+// The columns that share a scale under FP8_BLOCKWISE, or under FP8 and INT8, of which a row has one, and the scales that
+// the code of a row begins with. Both require one of the three codecs and at least one column.
 int ColumnsOfScale(Codec codec, int columns);
 int ScalesOfRow(Codec codec, int columns);
 

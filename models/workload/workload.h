@@ -116,7 +116,7 @@ struct Workload {
   Codec dispatch_codec = Codec::kNone;
   Codec combine_codec = Codec::kNone;
   bool allow_lossy = false;
-  // With allow_lossy: rows may go by dispatch_codec, and come back by combine_codec, but by no other codec.
+  // With allow_lossy: the search has rows go by dispatch_codec, and come back by combine_codec, or by none.
   bool named_codecs_only = false;
   Phase phase = Phase::kForward;
   CapacityPassing capacity_passing = CapacityPassing::kExact;

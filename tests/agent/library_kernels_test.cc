@@ -179,8 +179,8 @@ TEST_F(TorchTest, EveryKernelOfTheRestOfAStepIsTimed) {
   const KernelShape linear = {.in_features = 64, .out_features = 96, .experts = 1};
   const KernelShape grouped = {.in_features = 64, .out_features = 96, .experts = 3};
   const KernelShape attention = {.heads = 4, .kv_heads = 2, .query_key_dim = 24, .value_dim = 16, .sequence = 32};
-  for (int value = static_cast<int>(Kernel::kLinear); value < kBuiltIn<Kernel>; ++value) {
-    const auto kernel = static_cast<Kernel>(value);
+  for (const Kernel kernel : AllFrom(Kernel::kLinear)) {
+    if (!IsOfTheRestOfAStep(kernel)) continue;
     for (const int bytes : {2, 4}) {
       KernelKey key = {.kernel = kernel, .bytes_per_element = bytes};
       if (IsLinear(kernel)) key.shape = bytes == 2 ? linear : grouped;

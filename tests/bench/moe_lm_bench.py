@@ -13,7 +13,8 @@ moeplan's executor.
 `cp` is context parallel 2 by expert parallel 2, in both orders, beside `moeplan step` of a model as near as it can say: in
 BF16, with experts of three matrices.
 
-`overlap` is the same job with the backward pass of each micro-batch beside the forward pass of the next, and without.
+`overlap` is the same job with the backward pass of each micro-batch beside the forward pass of the next, and without,
+beside `moeplan step` of the same model.
 """
 
 import argparse
@@ -121,36 +122,36 @@ class Bench:
             "predictedOfLikePlain": chosen["predictedTimeS"] / like_plain,
         }
 
-    def predicted_orders(self, cluster: pathlib.Path) -> float:
-        """A step with horizontal contexts over one with vertical ones."""
+    def predicted(self, cluster: pathlib.Path, global_batch: int, both: list[dict]) -> float:
+        """A step of the second of two layouts over one of the first."""
         database, model = self.folder / "measured.db", self.printed("model")
         database.unlink(missing_ok=True)
         budget = f"{self.options.budget}s"
         self.moeplan("calibrate", "--emulated", cluster, "--db", database, "--for", model, "--budget", budget)
         took = []
-        for order in ORDERS:
-            layout = {"expertParallel": 2, "contextParallel": 2, "microBatch": 8, "capacityFactor": 1.25}
-            layout |= {"schedule": "BASELINE", "zeroStage": 0, "attention": "STORED"}
-            layout["horizontalContexts"] = order == "horizontal"
-            asked = ("--global-batch", 64, "--sequence-length", 128, "--layout", json.dumps(layout), "--json")
+        for one in both:
+            layout = {"microBatch": 8, "capacityFactor": 1.25, "schedule": "BASELINE", "zeroStage": 0, "attention": "STORED", **one}
+            asked = ("--global-batch", global_batch, "--sequence-length", 128, "--layout", json.dumps(layout), "--json")
             took.append(json.loads(self.moeplan("step", "--db", database, "--model", model, "--gpus", 4, *asked)))
         return took[1]["stepTimeS"] / took[0]["stepTimeS"]
 
     def contexts(self, nic: float) -> dict:
         cluster = self.cluster(nic)
-        predicted = self.predicted_orders(cluster)
+        orders = [{"expertParallel": 2, "contextParallel": 2, "horizontalContexts": order == "horizontal"} for order in ORDERS]
+        predicted = self.predicted(cluster, 64, orders)
         runs = {order: ("--cp", 2, "--cp-order", order, "--layer", "baseline") for order in ORDERS}
         found = self.alternated(cluster, runs)
         return {"nicMBPerS": nic, "case": "cp", "predictedOrders": predicted, **{f"{order}S": found[order]["stepS"] for order in ORDERS}}
 
     def overlap(self, nic: float) -> dict:
         cluster = self.cluster(nic)
+        predicted = self.predicted(cluster, 128, [{"expertParallel": 4, "overlapExpertParallel": on} for on in (False, True)])
         runs = {"inLine": ("--layer", "baseline"), "overlapped": ("--layer", "baseline", "--overlap")}
         found = self.alternated(cluster, runs)
         # The job records a layer's last micro-batch; it has two such layers, and a step has four micro-batches.
         share = 2 * 4 * found["inLine"]["exchangeS"] / found["inLine"]["stepS"]
         took = {f"{name}S": found[name]["stepS"] for name in runs}
-        return {"nicMBPerS": nic, "case": "overlap", "exchangeShare": share, **took}
+        return {"nicMBPerS": nic, "case": "overlap", "exchangeShare": share, "predictedOverlap": predicted, **took}
 
 
 def line(row: dict) -> str:
@@ -158,7 +159,7 @@ def line(row: dict) -> str:
         in_line, overlapped = 1e3 * row["inLineS"], 1e3 * row["overlappedS"]
         return (
             f"{row['nicMBPerS']:5g} MB/s  two micro-batches at once {overlapped:6.0f} ms, in line {in_line:6.0f} ms, "
-            f"{row['exchangeShare']:.0%} of it exchanges: {overlapped / in_line:.2f}"
+            f"{row['exchangeShare']:.0%} of it exchanges: {overlapped / in_line:.2f} ({row['predictedOverlap']:.2f} predicted)"
         )
     if row["case"] == "cp":
         vertical, horizontal = (1e3 * row[f"{order}S"] for order in ORDERS)

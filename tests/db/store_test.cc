@@ -73,8 +73,8 @@ TEST_F(StoreTest, EveryKeyNameReadsBack) {
   const CostModel model = profile.kernels[0].model;
   profile.kernels.clear();
   profile.collectives.clear();
-  for (int kernel = 0; kernel <= static_cast<int>(Kernel::kDecodeZfp); ++kernel) {
-    profile.kernels.push_back({{.kernel = static_cast<Kernel>(kernel)}, model});
+  for (const Kernel kernel : AllFrom(Kernel::kDeviceCopy)) {
+    if (!IsOfTheRestOfAStep(kernel)) profile.kernels.push_back({{.kernel = kernel}, model});
   }
   for (int collective = 0; collective <= static_cast<int>(Collective::kAllToAllAllGather); ++collective) {
     CollectiveKey key = {.collective = static_cast<Collective>(collective)};

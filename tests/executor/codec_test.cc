@@ -302,7 +302,7 @@ TEST_P(CodecRowsTest, LargerValuesOfARowStayLarger) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 2000 && !HasFailure(); ++i) {
     Row row = Held(RandomRow(random, 2e38));
-    row.resize(std::min<size_t>(row.size(), kFp8Block));  // Of those that share a scale.
+    row.resize(std::min<size_t>(row.size(), kFp8Block));  // They share a scale.
     std::ranges::sort(row);
     EXPECT_TRUE(std::ranges::is_sorted(ThereAndBack(row))) << ::testing::PrintToString(row);
   }

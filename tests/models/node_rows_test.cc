@@ -127,7 +127,7 @@ TEST(NodeRowsTest, AnEvenRouterSendsWhatDrawsOfItSend) {
   }
 }
 
-// Of ranks that all draw for themselves, the one that gets the most, in the mean over many batches.
+// Ranks draw for themselves; the one that gets the most is looked at, in the mean over many batches.
 TEST(NodeRowsTest, ADroplessLayerWaitsForTheRankThatChanceGivesTheMost) {
   constexpr int kRanks = 8, kPlaces = kRanks / kNodes, kHolders = 4, kBatches = 60, kFewTokens = 512;
   std::mt19937_64 random(TestSeed());

@@ -494,7 +494,7 @@ TEST(ScheduleTest, CodecsStandOnlyWhereTheyAreAllowedAndDoSomething) {
   // NONE and five codecs each way; back alone none where the overlapped gather sums on the way.
   EXPECT_EQ(WithCodecs({.family = Family::kParmS2}, workload).size(), 36U);
   EXPECT_EQ(WithCodecs({.family = Family::kParmS2, .overlapped_gather = true}, workload).size(), 6U);
-  // Of the recipe that says which, that one or none.
+  // A recipe has the codec that it names, or none.
   Workload recipe = workload;
   recipe.dispatch_codec = Codec::kFp8Blockwise;
   recipe.named_codecs_only = true;

@@ -165,7 +165,9 @@ TEST(CodecTest, WhatTravelsIsCountedWithoutScales) {
     const auto ratio = [&](Codec codec) { return CompressionRatio(codec, /*columns=*/10, bytes_per_element); };
     EXPECT_EQ(ratio(Codec::kNone), 1);
     for (const Codec codec : {Codec::kFp16, Codec::kBf16}) EXPECT_EQ(ratio(codec), 2.0 / bytes_per_element);
-    for (const Codec codec : {Codec::kFp8, Codec::kInt8, Codec::kZfp}) EXPECT_EQ(ratio(codec), 1.0 / bytes_per_element);
+    for (const Codec codec : {Codec::kFp8, Codec::kInt8, Codec::kZfp, Codec::kFp8Blockwise}) {
+      EXPECT_EQ(ratio(codec), 1.0 / bytes_per_element);
+    }
   }
 }
 

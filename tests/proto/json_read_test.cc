@@ -109,7 +109,8 @@ TEST(JsonReadTest, AKeyStandsOnce) {
 
 TEST(JsonReadTest, EnumsAreNamed) {
   EXPECT_EQ(ErrorOf<v1::Workload>(R"({"dispatchCodec": "FP9"})"),
-            "w.json: dispatchCodec: found the string \"FP9\", expected one of NONE, FP16, BF16, FP8, INT8, ZFP, FP8_BLOCKWISE");
+            "w.json: dispatchCodec: found the string \"FP9\", expected one of NONE, FP16, BF16, FP8, INT8, ZFP, "
+            "FP8_BLOCKWISE");
   EXPECT_EQ(ErrorOf<v1::Workload>(R"({"dispatchCodec": 3})"),
             "w.json: dispatchCodec: found 3, expected one of NONE, FP16, BF16, FP8, INT8, ZFP, FP8_BLOCKWISE");
   EXPECT_EQ(ErrorOf<v1::TaskTiming>(R"({"stream": "compute"})"),
