@@ -4,7 +4,7 @@
 #
 # Usage: tests/run.sh [--preset dev|ci|asan|tsan|bare|release] [CTEST ARGUMENTS...]
 #   tests/run.sh                          everything, in build-dev/
-#   tests/run.sh --preset ci              the same of a build from nothing, in less than half of the time, in build-ci/
+#   tests/run.sh --preset ci              the same of a build from nothing, in about half of the time, in build-ci/
 #   tests/run.sh -R Workload              only the tests whose name matches
 #   tests/run.sh --preset tsan            everything under ThreadSanitizer, in build-tsan/
 # The quick start builds into build/, so do the tests of --preset release. Missing packages: deploy/packages.sh.
