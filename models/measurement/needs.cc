@@ -98,7 +98,7 @@ void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& l
     if (!FamilyAllowed(family, workload, cluster).ok()) continue;
     for (const Knobs& plain : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const Knobs& variant : WithCodecs(plain, workload)) {
-        // What two codecs ask, each asks with itself on the other way, where any may be on both.
+        // Each of two codecs asks as much with itself on the other way, where any may be on both.
         const bool differ = variant.dispatch_codec != variant.combine_codec;
         const bool each_way_has_its_own =
             workload.named_codecs_only && workload.dispatch_codec != workload.combine_codec;

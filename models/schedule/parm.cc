@@ -25,8 +25,8 @@ class SliceRoute final : public ExpertShardRoute {
                    slices_ / units_),
         received_rows_(sent_rows_) {
     if (!exact_) return;
-    // Where nothing is dropped, an exchange and the experts behind it end when the rank has its rows that chance gives
-    // the most, also of a router that hardly favours any expert.
+    // If nothing is dropped, an exchange and the experts behind it end when the rank has its rows that chance gives the
+    // most, also under a router that hardly favours any expert.
     if (IsDropless(workload.layer)) received_rows_ *= PartRows(workload).BusiestRatio(1);
     if (IsEven(workload)) return;
     const SliceRows rows = BusiestSliceRows(workload);

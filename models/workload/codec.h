@@ -57,8 +57,8 @@ const OwnCodec& OwnCodecOf(Codec codec);
 // multiple of 4; ZFP: 4 bytes for each begun block.
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
 
-// What a codec leaves of the bytes of a row, its scales and padding aside, as ScheMoE counts it: FP16, BF16 2 bytes a
-// value; FP8, FP8_BLOCKWISE, INT8, ZFP 1; NONE all; an own codec what its rows take.
+// The share of a row's bytes that a codec leaves, its scales and padding aside, as ScheMoE counts it: FP16 and BF16 take
+// 2 bytes a value; FP8, FP8_BLOCKWISE, INT8 and ZFP take 1; NONE leaves all, and an own codec what its rows take.
 double CompressionRatio(Codec codec, int columns, int bytes_per_element);
 
 // All but NONE.

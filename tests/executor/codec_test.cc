@@ -406,7 +406,7 @@ TEST(CodecTest, RowsHaveTheBytesThatTheCodecSays) {
   EXPECT_EQ(EncodedRowBytes(Codec::kFp8Blockwise, 7168, 2), 4 * 56 + 7168);
 }
 
-// Beside a value 1e5 times as large, FP8 has no digits left for the others of its row.
+// Beside a value 1e5 times as large, FP8 keeps hardly a digit of the others of its row.
 TEST(CodecTest, ALargeValueCostsItsBlockAlone) {
   const ElementRowsShape shape = {.rows = 1, .columns = 3 * kFp8Block};
   Row row(shape.columns, 1.0F);
