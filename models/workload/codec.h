@@ -21,8 +21,8 @@ inline constexpr double kZfpSmallest = 0x1p-96;
 // Neighbouring columns that share a scale under FP8_BLOCKWISE, as rows are dispatched in DeepSeek-V3 (arXiv 2412.19437,
 // §3.3.2): one that is far larger than the rest costs its own block precision, rather than all of its row.
 inline constexpr int kFp8Block = 128;
-// The columns that share a scale under FP8_BLOCKWISE, or under FP8 and INT8, of which a row has one, and the scales that
-// the code of a row begins with. Both require one of the three codecs and at least one column.
+// The columns that share a scale under FP8_BLOCKWISE, or under FP8 and INT8, of which a row has one, and the scales
+// that the code of a row begins with. Both require one of the three codecs and at least one column.
 int ColumnsOfScale(Codec codec, int columns);
 int ScalesOfRow(Codec codec, int columns);
 
@@ -57,8 +57,8 @@ const OwnCodec& OwnCodecOf(Codec codec);
 // multiple of 4; ZFP: 4 bytes for each begun block.
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
 
-// The share of a row's bytes that a codec leaves, its scales and padding aside, as ScheMoE counts it: FP16 and BF16 take
-// 2 bytes a value; FP8, FP8_BLOCKWISE, INT8 and ZFP take 1; NONE leaves all, and an own codec what its rows take.
+// The share of a row's bytes that a codec leaves, its scales and padding aside, as ScheMoE counts it: FP16 and BF16
+// take 2 bytes a value; FP8, FP8_BLOCKWISE, INT8 and ZFP take 1; NONE leaves all, and an own codec what its rows take.
 double CompressionRatio(Codec codec, int columns, int bytes_per_element);
 
 // All but NONE.
